@@ -12,7 +12,7 @@ from torch import Tensor
 
 import vidrestore
 from vidrestore.event_log import result_of
-from vidrestore.events import Event, Finished
+from vidrestore.events import Event, Summary
 from vidrestore.linear_light import from_light, to_light
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import shake
@@ -215,7 +215,7 @@ def test_the_last_line_says_what_was_done(tmp_path: Path, picture: Callable[[], 
     source, events = tmp_path / "in.png", list[Event]()
     write_rgb(source, picture().mul(255).round().byte().numpy())
     vidrestore.restore(source, tmp_path / "out.png", task="deblur", device="cpu", on_event=events.append)
-    (done,) = (event for event in events if isinstance(event, Finished))
+    (done,) = (event for event in events if isinstance(event, Summary))
     assert re.search(f": {words}$", result_of(done))
 
 

@@ -13,6 +13,7 @@ from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.progress import display
 from vidrestore.cli.terminal import escaped, show, show_columns
 from vidrestore.errors import MediaError, VidRestoreError
+from vidrestore.options import Overwrite
 
 if TYPE_CHECKING:
     from vidrestore.evaluation.results import Result
@@ -51,6 +52,7 @@ def evaluate(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one page with table, pictures and curves.")
     ] = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     threads: Threads = 0,
     list_suites: Annotated[
@@ -80,7 +82,7 @@ def evaluate(
         *(weight.rpartition("=")[2] for weight in weights or ()),
     ]
     for kind, path in files.items():
-        _check_place(path, kind, read)
+        _check_place(path, kind, read, overwrite)
     with display() as progress:
         result = evaluate(
             suite,
@@ -102,18 +104,16 @@ def evaluate(
         )
 
 
-def _check_place(path: Path, kind: str, read: Iterable[str | Path]) -> None:
+def _check_place(path: Path, kind: str, read: Iterable[str | Path], overwrite: bool) -> None:
     """Refuse a bad output file before an hour of measuring, and a video as in `--json a.mp4 b.mp4`."""
-    from vidrestore.evaluation.page import generator
     from vidrestore.files.atomic import check_output
 
-    magic = {"json": '{\n "version": 1,\n "suite": ', "csv": "system,on,weights,", "html": generator("eval")}
     if path.suffix.lower() != f".{kind}":
         raise VidRestoreError(
             f"{path}: --{kind} writes a file, whose name must end with .{kind}; for example --{kind} "
             f"table.{kind}"
         )
-    check_output(path, read, option=kind, made=magic[kind])
+    check_output(path, read, overwrite=overwrite, option=kind)
 
 
 def _write(result: Result, files: Mapping[str, Path]) -> None:

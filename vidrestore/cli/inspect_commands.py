@@ -11,6 +11,7 @@ from vidrestore.cli.command_options import Json, Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.events import DAMAGED_SOURCE, Progressed, ignore_event
+from vidrestore.options import Overwrite
 
 if TYPE_CHECKING:
     from vidrestore.frames import ColourTags, VideoInfo
@@ -63,6 +64,7 @@ def suggest(
         str | None,
         typer.Option(metavar="F.html|F.png", help="Restore a few frames in variants, side by side."),
     ] = None,
+    overwrite: Overwrite = False,
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -80,7 +82,7 @@ def suggest(
     from vidrestore.options import RestoreOptions
 
     if sheet is not None:
-        check_sheet(sheet, source)
+        check_sheet(sheet, source, overwrite=overwrite)
     options = RestoreOptions(device=device)
     with listening(json, quiet) as on_event:
         suggestion, places = suggest(source, options, ignore_event if json else on_event)

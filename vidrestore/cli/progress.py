@@ -32,11 +32,11 @@ from vidrestore.events import (
     BEFORE_START,
     Event,
     Failed,
-    Finished,
     Listener,
     Planned,
     Progressed,
     Started,
+    Summary,
     Warned,
 )
 
@@ -108,7 +108,7 @@ def print_json(event: Event) -> None:
 
 def print_summary(event: Event) -> None:
     """Print a sentence about a finished input; on stderr if stdout carries the video."""
-    if isinstance(event, Finished):
+    if isinstance(event, Summary):
         piped = event.output == "-"
         output = "stdout" if piped else event.output
         print_line(
@@ -127,7 +127,7 @@ class PlainLines:
         self._next = 0.0  # when progress is due, by the monotonic clock
 
     def __call__(self, event: Event) -> None:
-        if self.quiet and not isinstance(event, Finished | Failed):
+        if self.quiet and not isinstance(event, Summary | Failed):
             return
         if isinstance(event, Progressed):
             is_last = event.done == event.total and event.stage == "restore"
@@ -205,7 +205,7 @@ class Bar:
         if isinstance(event, Progressed):
             self._draw_frames(event)
             return
-        if isinstance(event, (Finished, Failed)):
+        if isinstance(event, (Summary, Failed)):
             self.clear()
         if line := describe(event):
             self.show(line)

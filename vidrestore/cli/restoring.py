@@ -5,6 +5,7 @@ The options come from `RestoreOptions`; `RunOptions` are those of the commands a
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,7 +27,7 @@ from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, print_line, show
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
-from vidrestore.events import Failed, Progressed, Warned
+from vidrestore.events import Failed, Progressed, Summary, Warned
 from vidrestore.options import RestoreOptions, input_option, output_option, resume_option
 from vidrestore.tasks import TASKS
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from vidrestore.jobs.batch import Batch, Runner
     from vidrestore.jobs.estimate import Estimate
     from vidrestore.jobs.request import Request
-    from vidrestore.jobs.summary import Summary
 
 Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
 
@@ -148,9 +149,9 @@ def _restore_each(batch: Batch, run: RunOptions, listed: BatchList | None, on_ev
         process = _recorded if run.sidecar or run.report is not None else _work
         outcome = process(batch, batch.request(source), run, on_event)
         count += 1
-        if listed and getattr(outcome, "skipped", False):
+        if outcome is None and listed:
             listed.note(source, "skipped", "its output exists")
-        return outcome.exit_code
+        return outcome.exit_code if outcome else 0
 
     code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
@@ -185,30 +186,28 @@ def _check_report(run: RunOptions) -> None:
         ) from error
 
 
-def _recorded(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate:
+def _recorded(
+    batch: Batch, request: Request, run: RunOptions, on_event: Listener
+) -> Summary | Estimate | None:
     """Process one input; write its sidecar and the page about it."""
-    from vidrestore.files.atomic import check_output
-    from vidrestore.jobs.sidecar import MADE, Record, is_of_same, sidecar_content, sidecar_path, write_sidecar
-    from vidrestore.jobs.summary import Summary
+    from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
 
-    record = Record(on_event)
     if run.sidecar and (run.preview is not None or request.is_piped):
         raise OptionError("--sidecar is for files: not with --preview or pipes")
-    place = sidecar_path(request.output.name)
-    if run.sidecar:
-        signature = MADE["plan" if run.dry_run else "run"]
-        check_output(place, batch.files, overwrite=batch.options.overwrite, made=signature)
+    sidecar = sidecar_path(request.output.name)
     page = None if run.report is None else _page_of(batch, request.output.name, run.report)
+    writes_sidecar = run.sidecar and _is_to_write(sidecar, batch, request, "output", on_event)
+    writes_page = page is not None and _is_to_write(page, batch, request, "report", on_event)
+    record = Record(on_event)
     outcome = _work(batch, request, run, record)
-    if isinstance(outcome, Summary) and outcome.skipped:
+    if outcome is None or not (writes_sidecar or writes_page):
         return outcome
-    content = sidecar_content(place, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
+    content = sidecar_content(sidecar, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
     lines = []
-    if run.sidecar:
-        if not (isinstance(outcome, Summary) and outcome.before and is_of_same(place, content)):
-            write_sidecar(place, content)
-        lines.append(f"{request.output}: recorded in {place}")
-    if page is not None:
+    if writes_sidecar:
+        write_sidecar(sidecar, content)
+        lines.append(f"{request.output}: recorded in {sidecar}")
+    if page is not None and writes_page:
         _report(request, outcome, page, content)
         lines += [f"{request.output}: shown in {page}"] if isinstance(outcome, Summary) else []
     for line in lines if not (run.json or run.quiet) else ():
@@ -216,36 +215,39 @@ def _recorded(batch: Batch, request: Request, run: RunOptions, on_event: Listene
     return outcome
 
 
-def _page_of(batch: Batch, output: str, place: str) -> str:
-    """Return the file of the page about an output, in a folder with a name of its own. Raises MediaError if
-    it can't be written.
+def _is_to_write(path: Path, batch: Batch, request: Request, option: str, on_event: Listener) -> bool:
+    """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
+    Raises MediaError if it can't be written, OutputExistsError if it exists alone.
     """
-    from vidrestore.evaluation.page import generator
-    from vidrestore.evaluation.report import made_of
     from vidrestore.files.atomic import check_output
 
-    origin = made_of(output)
-    if Path(place).is_dir():
-        name, names = Path(output).name, [target.path.name for target in batch.outputs.values()]
-        suffix = f".{origin.split()[-1][:8]}" if names.count(name) > 1 else ""
-        place = str(Path(place, f"{name}{suffix}.html"))
-    overwrite = batch.options.overwrite
-    check_output(place, batch.files, overwrite=overwrite, option="report", made=generator(origin))
-    return place
+    is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not batch.options.overwrite
+    check_output(path, batch.files, overwrite=is_left_alone or batch.options.overwrite, option=option)
+    if is_left_alone:
+        on_event(Warned(request.source.name, f"left alone: {path} exists; remove it for one of this run"))
+    return not is_left_alone
 
 
-def _report(request: Request, outcome: Summary | Estimate, page: str, content: Mapping[str, Any]) -> None:
+def _page_of(batch: Batch, output: str, place: str) -> Path:
+    """Return the file of the page about an output, in a folder with a name of its own."""
+    if not Path(place).is_dir():
+        return Path(place)
+    name, names = Path(output).name, [target.path.name for target in batch.outputs.values()]
+    digest = sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:8]
+    return Path(place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html")
+
+
+def _report(request: Request, outcome: Summary | Estimate, page: Path, content: Mapping[str, Any]) -> None:
     """Write the page about one finished or planned video, with the content of its sidecar."""
     from vidrestore.evaluation.report import write_plan_report, write_report
     from vidrestore.jobs.sidecar import sidecar_lines
-    from vidrestore.jobs.summary import Summary
 
     proof = sidecar_lines(content)
     if isinstance(outcome, Summary):
         write_report(page, outcome, request.tasks, request.options, proof)
     else:
         lines = [*estimate_lines(outcome), *proof]
-        write_plan_report(page, request.tasks, outcome.plan.source.path, outcome.plan.output, lines)
+        write_plan_report(page, request.tasks, outcome.plan.source.path, lines)
 
 
 def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOptions]]) -> Batch:
@@ -300,8 +302,8 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
     return None
 
 
-def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate:
-    """Restore, preview or plan one input."""
+def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate | None:
+    """Restore, preview or plan one input; None if nothing became of it."""
     if run.preview is not None:
         from vidrestore.jobs.preview import preview
 
@@ -309,7 +311,6 @@ def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -
     if not run.dry_run:
         return _restore(batch, request, run, on_event)
     from vidrestore.jobs.estimate import estimate
-    from vidrestore.jobs.summary import Summary
 
     outcome = estimate(request, batch.loader(request, on_event), on_event)
     if not (run.json or isinstance(outcome, Summary)):
@@ -317,7 +318,7 @@ def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -
     return outcome
 
 
-def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary:
+def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | None:
     """Restore one input; ask whether to discard an unfinished job that differs."""
     from vidrestore.jobs.resume import DifferentJobError
 

@@ -14,7 +14,7 @@ from vidrestore.cli.progress import listening
 from vidrestore.sensing.sensing_options import RecoverOptions, SenseOptions
 
 if TYPE_CHECKING:
-    from vidrestore.jobs.summary import Summary
+    from vidrestore.events import Summary
 
 
 @with_options()

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.events import Listener, Progressed, Warned, ignore_event
+from vidrestore.events import Listener, Progressed, Summary, Warned, ignore_event
 from vidrestore.files.atomic import refuse_sources
 from vidrestore.files.regular import is_too_long, write_problem
 from vidrestore.jobs.naming import (
@@ -23,7 +23,6 @@ from vidrestore.jobs.naming import (
 )
 from vidrestore.jobs.request import LoadedSteps, Request, Step, StepLoader
 from vidrestore.jobs.run import restore_request
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 
@@ -34,8 +33,10 @@ class Runner:
     def check(self, batch: Batch) -> None:
         """Raise OptionError if the work on this batch can't be shared."""
 
-    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary:
-        """Restore one video of the batch. Raises VidRestoreError as `vidrestore.restore` does."""
+    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary | None:
+        """Restore one video of the batch; None if parts are left to others. Raises VidRestoreError as
+        `vidrestore.restore` does.
+        """
         return restore_request(request, batch.loader(request, on_event), on_event)
 
     def close(self) -> bool:
@@ -140,9 +141,9 @@ class Batch:
             step, lambda: on_event(Progressed(request.source.name, 0, stage="load"))
         )
 
-    def restore(self, request: Request, on_event: Listener = ignore_event) -> Summary:
-        """Restore the video of a `request`. Of several, one whose output exists is left alone with a warning.
-        Raises VidRestoreError as `vidrestore.restore` does.
+    def restore(self, request: Request, on_event: Listener = ignore_event) -> Summary | None:
+        """Restore the video of a `request`; None if parts are left to others. Of several, one whose output
+        exists is left alone with a warning. Raises VidRestoreError as `vidrestore.restore` does.
         """
         try:
             return self._runner.restore(self, request, on_event)
@@ -150,7 +151,7 @@ class Batch:
             if len(self.sources) == 1:
                 raise
             on_event(Warned(request.source.name, f"left alone: {error}"))
-            return Summary(*request.names, 0, 0.0, skipped=True)
+            return None
 
     def close(self) -> None:
         """Remove the folders that were made for outputs and are still empty."""

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Warned
+from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Summary, Warned
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job, plan_source, versions
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.segmented import LENGTH, segments_of
 from vidrestore.jobs.steps import Stage
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.encoding import Encoder
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Plan, Timeline, planned_clips

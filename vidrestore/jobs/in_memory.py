@@ -17,12 +17,12 @@ from torch import Tensor
 
 from vidrestore.errors import Cancelled, OptionError, VidRestoreError
 from vidrestore.event_log import Logged
-from vidrestore.events import Event, Listener, ignore_event
+from vidrestore.events import Event, Listener, Summary, ignore_event
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import LoadedSteps, Step
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import Steps
-from vidrestore.jobs.summary import Summary, counted
 from vidrestore.options import RestoreKeywords, RestoreOptions, changed_values, chosen_options
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)

@@ -7,7 +7,7 @@ from typing import Any
 
 from vidrestore.events import Listener, ignore_event, plain
 from vidrestore.frames import WHOLE
-from vidrestore.jobs.summary import counted
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.pipeline.chain import frames_ahead

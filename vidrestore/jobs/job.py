@@ -14,10 +14,10 @@ from vidrestore.errors import MediaError
 from vidrestore.event_log import counted_words
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.frames import Frame, Scale, Span
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.steps import Stage, Steps, measured_input, total_scale
-from vidrestore.jobs.summary import counted
 from vidrestore.media.encoders import decisions
 from vidrestore.media.formats import enlarged_video
 from vidrestore.media.probe import SourceInfo

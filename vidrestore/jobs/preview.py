@@ -14,13 +14,12 @@ import numpy as np
 
 from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import Finished, Listener
+from vidrestore.events import Listener, Summary
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
 from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.steps import write_frames
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.media.source import PIPE
@@ -48,10 +47,9 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
         count, warnings = _write_pairs(job, request.options.drop)
         job.warn(warnings, on_event)
         damage = job.damage
-    summary = Summary(
-        source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage
-    )
-    on_event(Finished(source, output, count, summary.seconds, damage))
+    scenes = tuple(job.plan.timeline.scenes)
+    summary = Summary(source, output, count, time.monotonic() - began, damage, scenes)
+    on_event(summary)
     return summary
 
 

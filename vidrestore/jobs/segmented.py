@@ -29,10 +29,10 @@ from vidrestore.events import Listener, Warned
 from vidrestore.files.regular import digest
 from vidrestore.files.stopping import delayed_signals
 from vidrestore.frames import Frame
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.space import check_space, video_sizes
-from vidrestore.jobs.summary import counted
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import PictureFiles
 from vidrestore.media.reader import expected_frames

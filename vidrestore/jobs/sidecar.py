@@ -7,8 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +17,7 @@ from pydantic import Field
 from vidrestore import __version__
 from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
-from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
+from vidrestore.events import Event, Listener, Planned, Started, Summary, Warned, plain
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.regular import LARGEST_PLAN, open_regular, parse_object, read_limited
 from vidrestore.jobs.request import Request, plain_options
@@ -26,8 +25,6 @@ from vidrestore.media.source import Source
 
 SCHEMA = 1
 SUFFIX = ".vidrestore.json"
-# How a sidecar begins that a plan or a run may replace: a plan replaces no record of a run.
-MADE = {"plan": f'"sidecar": {SCHEMA},\n "of": "plan"', "run": f'"sidecar": {SCHEMA},\n "of": '}
 LACKS = "made after the run, of which it lacks the plan, the noise and the times"
 
 
@@ -58,7 +55,7 @@ class Record:
         self.warnings: list[str] = []
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Started | Planned | Finished):
+        if isinstance(event, Started | Planned | Summary):
             self.events.append(event)
         elif isinstance(event, Warned):
             self.warnings.append(event.message)
@@ -80,7 +77,7 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
     Raises MediaError.
     """
     events = record.events
-    finished = next((event for event in events if isinstance(event, Finished)), None)
+    finished = next((event for event in events if isinstance(event, Summary)), None)
     planned = next((event.details for event in events if isinstance(event, Planned)), {})
     details = {key: value for key, value in planned.items() if key != "plan"}
     if "plan" in planned:  # of a dry run: without the time of each frame
@@ -104,8 +101,8 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
         values["lacks"] = LACKS
     if finished:
         values["result"] = _described(path, finished.output)
-        outcome = {"frames": finished.frames, "seconds": finished.seconds, "damage": finished.damage}
-        values["done"] = outcome | dict(finished.details)
+        done = finished.to_dict()
+        values["done"] = {name: done[name] for name in ("frames", "seconds", "damage")} | done["details"]
     content: dict[str, Any] = plain(values)
     return content
 
@@ -159,17 +156,6 @@ def read_sidecar(path: Path) -> Recorded:
         raise MediaError(f"{path}: can't be read ({error.strerror})") from error
     fields = {name: content[name] for name in ("sidecar", "source", "result") if name in content}
     return checked(Recorded, fields, where, MediaError)
-
-
-def is_of_same(path: Path, content: Mapping[str, Any]) -> bool:
-    """Return True if the sidecar at `path` records the same source and result as `content`."""
-    with suppress(MediaError):
-        return {name: content.get(name) for name in ("source", "result")} == {
-            name: file and asdict(file)
-            for name, file in vars(read_sidecar(path)).items()
-            if name != "sidecar"
-        }
-    return False
 
 
 def verify(sidecar: str) -> Iterator[tuple[bool, str]]:

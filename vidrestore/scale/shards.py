@@ -14,14 +14,13 @@ from itertools import pairwise
 from typing import TypeVar
 
 from vidrestore.errors import OptionError
-from vidrestore.events import Listener, Warned
+from vidrestore.events import Listener, Summary, Warned
 from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.check import check, earlier_summary
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import join, warn_if_stopped
-from vidrestore.jobs.segmented import SegmentedWork, frame_count
-from vidrestore.jobs.summary import Summary
+from vidrestore.jobs.segmented import SegmentedWork
 
 T = TypeVar("T")
 
@@ -66,8 +65,8 @@ class Shard(Runner):
                 )
         check_shared(batch)
 
-    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary:
-        """Restore a part of one video, and join the video if no part is missing then."""
+    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary | None:
+        """Restore a part of one video, and join the video if no part is missing then, else return None."""
         folder, load = WorkFolder.of(request), batch.loader(request, on_event)
         with ExitStack() as stack:
             with folder.locked(shared=True):
@@ -94,7 +93,7 @@ class Shard(Runner):
             missing = [f"{number}/{self.count}" for number, part in enumerate(parts, 1) if left & {*part}]
             text = f"part {self.number}/{self.count} is finished; missing: {', '.join(missing)}"
             on_event(Warned(request.source.name, f"{text}; the same command with `shard` makes each of them"))
-            return Summary(*request.names, frame_count(segments), time.monotonic() - began, skipped=True)
+            return None
 
     def close(self) -> bool:
         """Leave the folders for outputs: other shards may be about to use them."""

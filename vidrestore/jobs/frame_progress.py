@@ -1,90 +1,14 @@
-"""The result of a restoration, the events that end it, and those of its progress."""
+"""The progress of a job, and the memory it takes."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Progressed, Warned
-from vidrestore.tasks import TASKS
+from vidrestore.events import Listener, Progressed
 from vidrestore.working import HERE, Meter
-
-if TYPE_CHECKING:
-    from vidrestore.pipeline.conversions import Changes
-    from vidrestore.pipeline.plan import Scene
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The result of a restoration; `seconds` and `fps` leave out the time to load the model."""
-
-    source: str
-    output: str
-    frames: int
-    seconds: float
-    scenes: tuple[Scene, ...] = ()
-    damage: str | None = None  # of the source, in one sentence
-    retried: int = 0  # clips that half precision could not hold
-    skipped: bool = False  # the output existed, or lacks the parts of other shards
-    reused: int = 0  # frames of an earlier run or of other processes
-    before: bool = False  # the video was finished by an earlier run
-    changes: tuple[tuple[str, Changes], ...] = ()  # by task on pictures, in frames of this process
-
-    @property
-    def fps(self) -> float:
-        return (self.frames - self.reused) / self.seconds if self.seconds else 0.0
-
-    @property
-    def exit_code(self) -> int:
-        return DAMAGED_SOURCE if self.damage else 0
-
-
-def announced(summary: Summary, on_event: Listener) -> Summary:
-    """Return the summary, after its events."""
-    if summary.retried:
-        on_event(
-            Warned(
-                summary.source,
-                f"{summary.retried} clips went beyond half precision and were restored again in fp32",
-            )
-        )
-    for task, changes in summary.changes:
-        if changes.unchanged and task != "deblur":
-            text = f"no {TASKS[task].removes} was found in {changes.unchanged} of {changes.frames} frames"
-            on_event(Warned(summary.source, f"{text}, which stay as they are"))
-    measured = [scene for scene in summary.scenes if scene.rms]
-    if measured and not any(level for scene in measured for level in scene.sigma):
-        on_event(
-            Warned(
-                summary.source, "no noise was found, so nothing was removed; set its strength with `sigma`"
-            )
-        )
-    elif measured and summary.frames == 1:
-        on_event(
-            Warned(
-                summary.source,
-                "its noise was measured on one frame, where fine texture looks the same; if texture is gone, "
-                "set a lower `sigma`, if coarse noise is left, a higher one",
-            )
-        )
-    scenes = [
-        {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
-        | ({"noise": scene.noise} if scene.rms else {})
-        for scene in summary.scenes
-    ]
-    details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
-    if summary.changes:
-        details["changes"] = [{"task": task, **changes.details} for task, changes in summary.changes]
-    on_event(
-        Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details)
-    )
-    return summary
-
-
-# The progress of a job, and the memory it takes
 
 PROGRESS_SECONDS = 0.2  # between two events
 SETTLED = 1.25  # times the wait for the first part: by then the rest of its clip is counted, too
