@@ -116,7 +116,7 @@ class Job:
         return {name: checksum for part in files for name, checksum in part}
 
     def tag(self, damage: str | None = None) -> str | None:
-        """Return how the output was made, for its tags (`media.probe.Tag`); None if it shall have none."""
+        """Return how the output was made, for its tags (`media.probe.Tag`); None without `tags`."""
         if not self.options.tags:
             return None
         parts = []
