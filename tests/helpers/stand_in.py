@@ -29,7 +29,6 @@ from torch.utils.flop_counter import flop_registry
 
 DEVICE, EMPTY = torch.device("cuda", 0), torch.device("cuda", 1)
 GENERATOR = torch.Generator
-AUTOCAST = torch.autocast
 aten = torch.ops.aten
 SIZED_BY_VALUES = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default}
 TRANSFERS = {aten.copy_.default, aten._to_copy.default}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from av.filter import Graph
 from numpy.typing import NDArray
-from sample_videos import sample_planes, video_frame, write_video
+from sample_videos import sample_planes, video_frame, write_stream, write_video
 
 import vidrestore
 from vidrestore.errors import MediaError
@@ -60,13 +60,10 @@ CODECS = {
 def interlaced_video(
     path: Path, codec: str, options: dict[str, str], pix_fmt: str, top: bool, size: tuple[int, int] = SIZE
 ) -> None:
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream(codec, rate=25, options=options)
-        stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
-        for number in range(9):
-            frame = video_frame(pix_fmt, woven(pix_fmt, number, size, top), number)
-            output.mux(stream.encode(marked(frame, top) if codec == "libx264" else frame))
-        output.mux(stream.encode(None))
+    frames = [video_frame(pix_fmt, woven(pix_fmt, number, size, top), number) for number in range(9)]
+    write_stream(
+        path, [marked(frame, top) if codec == "libx264" else frame for frame in frames], codec, options
+    )
 
 
 def marked(frame: av.VideoFrame, top: bool) -> av.VideoFrame:
@@ -142,15 +139,9 @@ def test_reading_from_the_middle_gives_the_frames_of_a_full_read(tmp_path, kind)
 @pytest.mark.parametrize("top", [True, False])
 def test_frames_tell_which_rows_of_all_their_planes_are_those_of_the_source(tmp_path, double_rate, rows, top):
     path, noise = tmp_path / "video.mkv", np.random.default_rng(0)
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("ffv1", rate=25, options={"field_order": "tt" if top else "bb"})
-        stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
-        for number in range(5):
-            picture = noise.integers(0, 255, (SIZE[1] * 3 // 2, SIZE[0]), np.uint8)
-            frame = av.VideoFrame.from_ndarray(picture, "yuv420p")
-            frame.pts = number
-            output.mux(stream.encode(frame))
-        output.mux(stream.encode(None))
+    pictures = [noise.integers(0, 255, (SIZE[1] * 3 // 2, SIZE[0]), np.uint8) for _ in range(5)]
+    frames = [av.VideoFrame.from_ndarray(picture, "yuv420p") for picture in pictures]
+    write_stream(path, frames, "ffv1", {"field_order": "tt" if top else "bb"})
     sources = [frame for frame in read(path, scan=None) for _ in rows]
     with VideoReader(str(path), scan="auto", double_rate=double_rate) as reader:
         frames = list(reader.frames())

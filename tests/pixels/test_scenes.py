@@ -10,7 +10,7 @@ import pytest
 from cut_videos import KINDS, Pictures, scenes_of, score, whip_pans
 from numpy.typing import NDArray
 
-from vidrestore.scenes import SceneDetector, thumbnail
+from vidrestore.scenes import SceneDetector
 
 
 def detected(frames: Iterable[NDArray[Any]], unit: float = 1.0) -> list[int]:
@@ -110,15 +110,6 @@ def test_memory_does_not_grow_with_the_video():
         detector.add(picture(1))
         sizes.append(len(pickle.dumps(detector)))
     assert max(sizes[50:]) - min(sizes[50:]) < 16  # the number of frames takes a byte more
-
-
-def test_a_thumbnail_is_the_mean_of_boxes():
-    luma = np.arange(64 * 96, dtype=np.uint16).reshape(64, 96)
-    expected = (
-        np.array([[luma[3 * y : 3 * y + 3, 3 * x : 3 * x + 3].mean() for x in range(32)] for y in range(21)])
-        / 4
-    )
-    np.testing.assert_allclose(thumbnail(luma, unit=4), expected, rtol=1e-5)
 
 
 # The shared clips: pytest -m data. The full table is printed by cut_videos.py.
