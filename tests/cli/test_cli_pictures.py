@@ -12,7 +12,7 @@ from command_line import run as command
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_pictures import write_frame
 from sample_videos import video_frame, write_stream, write_video
-from written_videos import Extras, rich_video
+from written_videos import extras, rich_video
 
 from vidrestore.files.atomic import Partial
 from vidrestore.media.picture_writer import PictureFiles
@@ -154,7 +154,7 @@ def test_the_pictures_of_the_source_are_never_replaced(tmp_path, capsys):
 
 
 def test_pictures_leave_sound_out_with_a_warning(tmp_path, capsys):
-    rich_video(tmp_path / "in.mkv", Extras())
+    rich_video(tmp_path / "in.mkv", extras())
     assert run(tmp_path / "in.mkv", "-o", tmp_path / "made/%04d.png") == 0
     assert "pictures hold the frames only; left out: " in (printed := capsys.readouterr().err)
     assert "audio" in printed

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sample_videos import write_video
 from sensing_networks import PATCH, exact_network, save_network
-from written_videos import Extras, described, made_frames, rich_video, write
+from written_videos import described, extras, made_frames, rich_video, write
 
 import vidrestore
 from vidrestore.errors import (
@@ -229,7 +229,7 @@ def test_measurements_are_read_a_few_clips_ahead_at_most(tmp_path, exact, monkey
 
 
 def test_sound_is_left_out_and_both_commands_warn(exact, tmp_path):
-    rich_video(tmp_path / "video.mkv", Extras(subtitles=("subrip",)))
+    rich_video(tmp_path / "video.mkv", extras(subtitles=("subrip",)))
     events: list[Event] = []
     vidrestore.sense(
         tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact), on_event=events.append
