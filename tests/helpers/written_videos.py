@@ -103,13 +103,13 @@ def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
     """Each stream's packets: their bytes and their time in seconds; without the empty ones of no length that
     FFmpeg adds to mov_text.
     """
-    found: dict[int, list[tuple[bytes, Fraction | None]]] = {}
+    result: dict[int, list[tuple[bytes, Fraction | None]]] = {}
     with av.open(str(path)) as container:
         for packet in container.demux():
             if packet.size and not (packet.duration == 0 and bytes(packet) == b"\0\0"):
                 time = None if packet.pts is None else packet.pts * packet.time_base
-                found.setdefault(packet.stream.index, []).append((bytes(packet), time))
-    return found
+                result.setdefault(packet.stream.index, []).append((bytes(packet), time))
+    return result
 
 
 def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:

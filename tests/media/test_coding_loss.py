@@ -161,8 +161,8 @@ def test_a_lossless_codec_has_no_loss(tmp_path):
 
 def test_the_loss_of_other_codecs_follows_from_their_bits_up_to_a_bound():
     sizes = (12_500, 830, 208, 4)
-    found = [loss_by_bits(described(frame_bits=each, codec="hevc")).luma for each in sizes]
-    assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == pytest.approx(4 / 1.5)
+    result = [loss_by_bits(described(frame_bits=each, codec="hevc")).luma for each in sizes]
+    assert result[0] == 0 and 0 < result[1] < result[2] <= result[3] == pytest.approx(4 / 1.5)
 
 
 @pytest.mark.parametrize(

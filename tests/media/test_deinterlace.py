@@ -84,8 +84,8 @@ def read(path: Path, start: int | None = None, scan: str | None = "auto") -> lis
 
 def error(planes: list[Frame], pix_fmt: str, size: tuple[int, int] = SIZE) -> float:
     """Mean distance of luma from the moments at which the frames' first fields were seen."""
-    wanted = [moment(pix_fmt, 2 * at, size)[0].astype(float) for at in range(len(planes))]
-    differences = [np.abs(frame.planes[0] - other) for frame, other in zip(planes, wanted, strict=True)]
+    expected = [moment(pix_fmt, 2 * at, size)[0].astype(float) for at in range(len(planes))]
+    differences = [np.abs(frame.planes[0] - other) for frame, other in zip(planes, expected, strict=True)]
     return float(np.mean(differences) / planes[0].planes[0].max())
 
 
@@ -127,12 +127,12 @@ def test_reading_from_the_middle_gives_the_frames_of_a_full_read(tmp_path, kind)
     for at in (0, 1, 4, 8):
         part = read(path, whole[at].pts)
         assert [frame.pts for frame in part] == [frame.pts for frame in whole[at:]]
-        for found, expected in zip(part, whole[at:], strict=True):
-            np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+        for result, expected in zip(part, whole[at:], strict=True):
+            np.testing.assert_array_equal(result.planes[0], expected.planes[0])
     with VideoReader(str(path), scan="auto") as reader:
-        (found,) = reader.frames(whole[3].pts, whole[4].pts)
-    np.testing.assert_array_equal(found.planes[0], whole[3].planes[0])
-    assert found.duration == whole[3].duration
+        (result,) = reader.frames(whole[3].pts, whole[4].pts)
+    np.testing.assert_array_equal(result.planes[0], whole[3].planes[0])
+    assert result.duration == whole[3].duration
 
 
 @pytest.mark.parametrize("double_rate, rows", [(False, (0,)), (True, (0, 1))])
@@ -180,8 +180,8 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffi
     assert probe(str(source)).video.interlaced
     assert not warned(source, output)
     assert not probe(str(output)).video.interlaced
-    with av.open(str(output)) as found:
-        assert found.streams.video[0].codec_context.field_order == 1
+    with av.open(str(output)) as result:
+        assert result.streams.video[0].codec_context.field_order == 1
     assert [frame.pts for frame in read(output)] == [frame.pts for frame in read(source)]
 
 
@@ -235,8 +235,8 @@ def test_a_video_that_turns_interlaced_later_is_deinterlaced_from_there_on(tmp_p
     pairs = zip(read(source, scan=None), frames, strict=True)
     changed = [bool((old.planes[0] != new.planes[0]).any()) for old, new in pairs]
     assert changed == [False] * 6 + [True] * 6
-    for found, expected in zip(part, frames[8:11], strict=True):
-        np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+    for result, expected in zip(part, frames[8:11], strict=True):
+        np.testing.assert_array_equal(result.planes[0], expected.planes[0])
     assert not warned(source, tmp_path / "combed.mkv", scan="progressive")
 
 
@@ -269,6 +269,6 @@ def test_an_interlaced_pipe_is_deinterlaced_by_its_marks_or_as_asked(tmp_path, m
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     with VideoReader("-", scan=scan) as reader:
         piped = list(reader.frames())
-    for found, expected in zip(piped, read(tmp_path / "in.mkv"), strict=True):
-        assert found.real_rows == expected.real_rows == 0
-        np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+    for result, expected in zip(piped, read(tmp_path / "in.mkv"), strict=True):
+        assert result.real_rows == expected.real_rows == 0
+        np.testing.assert_array_equal(result.planes[0], expected.planes[0])

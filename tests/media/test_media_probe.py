@@ -188,8 +188,8 @@ def test_hdr_metadata_is_read(tmp_path):
     assert (video.colour.matrix, video.colour.primaries, video.colour.transfer) == (9, 9, 16)
     assert video.content_light == (1000, 400)
     assert video.mastering_display is not None
-    wanted = [0.68, 0.32, 0.265, 0.69, 0.15, 0.06, 0.3127, 0.329, 0.0001, 1000]
-    assert [float(value) for value in video.mastering_display] == wanted
+    expected = [0.68, 0.32, 0.265, 0.69, 0.15, 0.06, 0.3127, 0.329, 0.0001, 1000]
+    assert [float(value) for value in video.mastering_display] == expected
 
 
 PLANAR = {
@@ -211,10 +211,10 @@ def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
     packed = video_frame(planar, planes).reformat(format=stored, threads=1)
     layout = layout_of(stored)
     assert layout.format.name == planar
-    found = planes_of(packed, layout)
+    result = planes_of(packed, layout)
     # FFmpeg keeps them as G, B, R
     wanted = (planes[2], planes[0], planes[1], *planes[3:]) if planar.startswith("gbr") else planes
-    for plane, expected in zip(found, wanted, strict=True):
+    for plane, expected in zip(result, wanted, strict=True):
         assert plane.dtype == expected.dtype and plane.flags.owndata
         np.testing.assert_array_equal(plane, expected)
 
@@ -290,13 +290,13 @@ def test_a_quicktime_file_can_not_reach_another_file(tmp_path):
     data[data.index(b"mdat") + 1500] ^= 0x10  # within the first picture
     other.write_bytes(data)
     with open_input(str(own)) as container:
-        wanted = pictures(container)
+        expected = pictures(container)
     path = tmp_path / "leads.mov"
     path.write_bytes(with_reference(own.read_bytes(), other))
     reaching = {"enable_drefs": "1", "use_absolute_path": "1"}
     with av.open(str(path), container_options=reaching) as container:
         reached = container.decode(video=0)
-        assert next(reached).to_ndarray().tobytes() != wanted[0]  # the reference works where it is followed
+        assert next(reached).to_ndarray().tobytes() != expected[0]  # the reference works where it is followed
     with pytest.raises(MediaError, match="0 frames that can be decoded"):
         probe(str(path))
 

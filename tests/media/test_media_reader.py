@@ -174,12 +174,12 @@ def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, grou
         for index in (0, 1, 7, 8, 9, 11, 12, 13, 23, 25, 39):
             # the exact time of a frame, and one tick before
             for early in {0, int(full[1].pts - full[0].pts > 1)}:
-                found = list(reader.frames(full[index].pts - early))
+                result = list(reader.frames(full[index].pts - early))
                 assert not reader.damage.found, reader.damage.summary()
-                assert [frame.pts for frame in found] == [frame.pts for frame in full[index:]]
-                assert [frame.duration for frame in found] == [frame.duration for frame in full[index:]]
-                for frame, wanted in zip(found, full[index:], strict=True):
-                    assert_same_planes(frame.planes, wanted.planes)
+                assert [frame.pts for frame in result] == [frame.pts for frame in full[index:]]
+                assert [frame.duration for frame in result] == [frame.duration for frame in full[index:]]
+                for frame, expected in zip(result, full[index:], strict=True):
+                    assert_same_planes(frame.planes, expected.planes)
         assert list(reader.frames(full[-1].pts + 1)) == []
 
 
@@ -188,9 +188,9 @@ def test_any_number_of_threads_gives_the_same_frames(tmp_path):
     write_video(path, 20, "libx264", options=B_FRAMES)
     one = read(path, threads=1)
     for threads in (0, 2, 5):
-        for frame, wanted in zip(read(path, threads=threads), one, strict=True):
-            assert (frame.pts, frame.duration, frame.key) == (wanted.pts, wanted.duration, wanted.key)
-            assert_same_planes(frame.planes, wanted.planes)
+        for frame, expected in zip(read(path, threads=threads), one, strict=True):
+            assert (frame.pts, frame.duration, frame.key) == (expected.pts, expected.duration, expected.key)
+            assert_same_planes(frame.planes, expected.planes)
 
 
 def mux_jpegs(path: Path, sizes, times, pix_fmts=None) -> None:
@@ -286,10 +286,10 @@ def test_frames_of_a_raw_stream_have_the_rate_that_it_states(tmp_path, codec, su
     write_video(tmp_path / "timed.mov", 20, codec, options=options, rate=Fraction(30000, 1001))
     path = bare(tmp_path / "timed.mov", tmp_path / f"bare.{suffix}")
     with VideoReader(str(path), threads=threads) as reader, VideoReader(str(tmp_path / "timed.mov")) as timed:
-        frames, wanted = list(reader.frames()), list(timed.frames())
+        frames, expected = list(reader.frames()), list(timed.frames())
         assert reader.info.video.rate == 1 / reader.info.video.time_base == Fraction(30000, 1001)
         assert [(frame.pts, frame.duration) for frame in frames] == [(number, 1) for number in range(20)]
-        for frame, other in zip([*frames, *reader.frames(7)], wanted + wanted[7:], strict=True):
+        for frame, other in zip([*frames, *reader.frames(7)], expected + expected[7:], strict=True):
             assert (frame.planes[0] == other.planes[0]).all()
         assert not reader.damage.found
 

@@ -151,8 +151,8 @@ def test_a_video_that_begins_before_0_is_moved_to_0_with_a_warning(name, tmp_pat
     frames = made_frames(described(), [(pts - 2400, duration) for pts, duration in CONSTANT])
     (warning,) = write(described(), tmp_path / name, frames)
     assert "the video begins 0.100 s before 0, so all times were moved by 0.100 s" in warning
-    found = read(tmp_path / name).frames
-    assert found[0].pts == 0 and len(found) == len(CONSTANT)
+    result = read(tmp_path / name).frames
+    assert result[0].pts == 0 and len(result) == len(CONSTANT)
 
 
 def copied(source, output, drop=frozenset()):
@@ -297,11 +297,11 @@ def test_a_y4m_pipe_holds_every_sample(pix_fmt, size):
     data = piped(source, frames)
     assert data.startswith(b"YUV4MPEG2 W%d H%d F24000:1001 Ip A4:3 C" % size)
     with av.open(BytesIO(data), format="yuv4mpegpipe") as container:
-        found = list(container.decode(video=0))
+        result = list(container.decode(video=0))
         assert container.streams.video[0].average_rate == Fraction(24000, 1001)
-    assert found[0].format.name == pix_fmt
-    for made, decoded in zip(frames, found, strict=True):
-        for plane, stored in zip(made.planes, decoded.planes, strict=True):
+    assert result[0].format.name == pix_fmt
+    for output, decoded in zip(frames, result, strict=True):
+        for plane, stored in zip(output.planes, decoded.planes, strict=True):
             rows = np.frombuffer(stored, plane.dtype).reshape(stored.height, -1)[:, : stored.width]
             assert (rows == plane).all()
 
@@ -400,4 +400,4 @@ def with_tags_first(data: bytes) -> bytes:
 )
 def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
     video = replace(described().video, rate=rate, time_base=Fraction(1, clock))
-    assert {given: full_duration(given, video) for given in durations} == durations
+    assert {inputs: full_duration(inputs, video) for inputs in durations} == durations

@@ -128,7 +128,7 @@ def pans(shared_data: Path) -> dict[str, Pictures]:
 @pytest.mark.data
 @pytest.mark.parametrize("sigma", [0, 50])
 def test_recall_and_precision_on_joins_of_the_shared_clips(eval_scenes, pans, sigma):
-    cuts, found, false = sum(score(eval_scenes, pans, kind, sigma, range(3)) for kind in KINDS)
+    cuts, result, false = sum(score(eval_scenes, pans, kind, sigma, range(3)) for kind in KINDS)
     assert cuts >= 75
-    assert found >= 0.95 * cuts
-    assert found >= 0.95 * (found + false)
+    assert result >= 0.95 * cuts
+    assert result >= 0.95 * (result + false)

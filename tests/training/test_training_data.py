@@ -206,8 +206,8 @@ def test_the_users_cache_is_where_the_system_has_it(monkeypatch, tmp_path):
 
 
 def some_batches(config: Any, reading: Reading, steps: range = range(3, 9)) -> list[Any]:
-    made, _ = make_data(config, new_network(config), reading)
-    batches = made.batches(steps, config.training.batch, reading.workers)
+    output, _ = make_data(config, new_network(config), reading)
+    batches = output.batches(steps, config.training.batch, reading.workers)
     return [part for batch in batches for part in batch if isinstance(part, torch.Tensor)]
 
 
@@ -250,9 +250,9 @@ def test_what_another_process_raises_is_raised_here(workers):
 
 def test_the_shares_of_a_batch_add_up_to_the_batch(tmp_path):
     config = pair_run(tmp_path)
-    made, _ = make_data(config, new_network(config))
-    parts = [made.batch(5, 6, Share(rank, 3)) for rank in range(3)]
-    assert equal([torch.cat(part) for part in zip(*parts, strict=True)], made.batch(5, 6))
+    output, _ = make_data(config, new_network(config))
+    parts = [output.batch(5, 6, Share(rank, 3)) for rank in range(3)]
+    assert equal([torch.cat(part) for part in zip(*parts, strict=True)], output.batch(5, 6))
 
 
 # Damaged files
@@ -267,8 +267,8 @@ def damaged(folder: Path) -> Path:
 
 
 def command(folder: Path, *arguments: object) -> int:
-    given = ("--config", folder / "tiny.toml", "-o", folder / "runs", "--cache", folder / "cache")
-    return run("train", *given, *arguments)
+    inputs = ("--config", folder / "tiny.toml", "-o", folder / "runs", "--cache", folder / "cache")
+    return run("train", *inputs, *arguments)
 
 
 @pytest.mark.parametrize("options", [(), ("--cache-gb", "0", "--set", "training.steps=2000")])
