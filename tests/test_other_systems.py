@@ -89,7 +89,7 @@ def test_what_windows_refuses_is_an_error_of_one_line_and_leaves_nothing(tmp_pat
         "in.mkv -o 12:30.mkv": "12:30.mkv: Windows takes no file name with ':' there; give -o",
         "in.mkv -o %04d?.png": "%04d?.png: Windows takes no file name with '?' there",
         "in.mkv -o aux.mkv": "aux.mkv: Windows takes no file name with 'aux.' there",
-        "in.mkv -o out.mkv.": "out.mkv.: the name has no suffix to say the container",
+        "in.mkv -o out.mkv.": "out.mkv.: the name has no suffix, which chooses the container",
         "in.mkv -o out./": "out.: this folder for the outputs can't be made",
         "in.mkv --report a|b": "--report a|b: the folder can't be made",
         f"in.mkv -o {deep}/": " characters, too many for Windows; choose a shorter folder with -o",

@@ -130,7 +130,7 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
 
 
 @cache
-def _adapter(kind: type[Any]) -> Any:
+def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
@@ -165,11 +165,11 @@ def _value_of(text: str) -> Any:
 
 
 def converted(value: Any, kind: Any) -> Any:
-    """Return a value of TOML, or its text, as `kind`. Raises ValueError with the reason."""
-    from pydantic import TypeAdapter, ValidationError
+    """Return a value of TOML, or its text, or of JSON, as `kind`. Raises ValueError with the reason."""
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(kind).validate_python(value)
+        return _adapter(kind).validate_python(value)
     except ValidationError as problem:
         raise ValueError(explained(problem)) from None
 
@@ -178,7 +178,7 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     """Return what is wrong: all unknown or missing names, else one value, what was expected and found."""
     problems = error.errors(include_url=False)
     by_kind = {
-        kind: sorted(str(entry["loc"][-1]) for entry in problems if entry["type"] == kind)
+        kind: sorted(".".join(map(str, entry["loc"])) for entry in problems if entry["type"] == kind)
         for kind in ("unexpected_keyword_argument", "missing")
     }
     unknown, missing = by_kind.values()

@@ -39,7 +39,15 @@ Quality = Literal["fast", "default", "best"]
 Input = Literal["auto", "compressed", "clean"]
 Scanned = Literal["auto", "progressive", "tff", "bff", "film"]
 Haze = Literal["auto", "always"]
-Scope = Literal["pixels", "file", "streams", "call", "job", "machine"]
+# what an option alters; only the first three make another file, and only the first two other frames in it
+Scope = Literal[
+    "pixels",  # the restored pixels
+    "file",  # the frames that are read, and how they are encoded
+    "streams",  # the streams that are copied with them
+    "call",  # names, permissions and messages of this call
+    "job",  # how the work is resumed, shared or shown
+    "machine",  # where and how fast it works
+]
 Chosen = TypeVar("Chosen")
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MOST_THREADS = 1024
@@ -48,7 +56,7 @@ MOST_PIXELS = 1 << 16  # a side
 MOST_SECONDS = 366 * 24 * 3600
 MOST_RATE = 10_000  # frames per second
 
-# options of the panels of the help
+# options, by their panels of the help
 QUALITY = "Quality"
 quality_option = partial(Option, rich_help_panel=QUALITY)
 input_option = partial(Option, rich_help_panel="Input")
@@ -65,16 +73,10 @@ EVERY_TASK = frozenset(TASKS)
 
 @plain_dataclass(frozen=True)
 class About:
-    """The scope of a field, and the tasks that it is for; none for an option of the run.
-
-    An option alters the restored "pixels"; the "file", as to the frames that are read and how they are
-    encoded; the "streams" that are copied beside them; this "call", its names, permissions and messages; the
-    "job", as to how its work is resumed, shared or shown; or the "machine", where and how fast it works. Only
-    the first three make another file, and only the first two make other frames in it.
-    """
+    """The scope of an option, and its tasks."""
 
     scope: Scope
-    tasks: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()  # empty for an option of the run
 
 
 def _number(value: Any) -> Any:
@@ -149,7 +151,7 @@ class Options:
         try:
             return handler(values)
         except ValidationError as error:
-            raise OptionError(explained(error, [each.name for each in fields(cls)])) from None
+            raise OptionError(explained(error, [option.name for option in fields(cls)])) from None
 
 
 def readable(kind: type[Chosen]) -> type[Chosen]:
@@ -166,9 +168,10 @@ def readable(kind: type[Chosen]) -> type[Chosen]:
 class EncoderOptions(Options):
     """Options of the encoder.
 
-    `encoder` is an FFmpeg name, None or "auto"; `crf` and `preset` are on the encoder's own scale. `options`
-    are passed to the encoder unchanged; `threads` 0 is chosen from the cores (another number gives another,
-    equally repeatable, file).
+    - `encoder`: FFmpeg's name; None or "auto" for one that fits the source
+    - `crf`, `preset`: on the encoder's own scale
+    - `options`: passed to the encoder unchanged
+    - `threads`: 0 for a number by the cores; another number gives another, equally repeatable, file
     """
 
     encoder: Annotated[
@@ -207,14 +210,13 @@ class EncoderOptions(Options):
 class RestoreOptions(Options):
     """Options of a restoration. Raises `OptionError` for a value out of range.
 
-    `scan`: "auto" makes whole frames of what was scanned in fields, by what frames show and how they are
-    marked; "progressive" takes frames as they are, "tff" and "bff" deinterlace all, top or bottom field
-    first, "film" makes 24 whole frames of 30 (3:2 pulldown). `double_rate` gives a frame for each field.
-    `sigma` and `grain` are standard deviations on the 0-255 scale; `match` False compares the same position
-    in every frame and doesn't follow motion; `chroma_strength` None is the same as `strength`. `start` and
-    `duration` are in seconds, `start` from the first frame. `model`: None for the task's default. `tile`:
-    None for entire frames if memory allows. `threads`: 0 for all. `work_dir`: None for
-    the folder of the output.
+    - `match`: False compares the same position in every frame, without following motion
+    - `chroma_strength`: None for that of `strength`
+    - `start`, `duration`: seconds, counted from the first frame
+    - `scan`: "auto" makes whole frames of fields, by what frames show and how they are marked; "progressive"
+      takes frames as they are; "tff" and "bff" deinterlace all, top or bottom field first; "film" makes 24
+      whole frames of 30 (3:2 pulldown)
+    - `model`, `tile`, `threads`: by default that of the task, entire frames if memory allows, all
     """
 
     sigma: Annotated[
@@ -257,7 +259,7 @@ class RestoreOptions(Options):
         Input,
         quality_option(
             help="compressed: from a camera or the web; clean: downscaled without loss; auto: by the bits "
-            "a pixel.",
+            "per pixel.",
             metavar="auto|clean|compressed",
         ),
         About("pixels", ENLARGE),
@@ -341,7 +343,7 @@ class RestoreOptions(Options):
     ] = frozenset()
     tags: Annotated[
         bool,
-        output_option(" /--no-tags", help="Don't say in OUT's tags how it was made.", show_default=False),
+        output_option(" /--no-tags", help="Don't store the settings in OUT's tags.", show_default=False),
         About("streams"),
     ] = True
     overwrite: Overwrite = False
@@ -383,9 +385,9 @@ class RestoreOptions(Options):
         if self.double_rate and self.scan in ("progressive", "film"):
             raise OptionError(f"`double_rate` takes fields for frames; leave out that, or `scan={self.scan}`")
         if self.family is not None and self.model is None:
-            raise OptionError(f"`family={self.family}` says how to read a file; name it with `model`")
+            raise OptionError(f"`family={self.family}` is the kind of a file; name the file with `model`")
         if self.height is not None and self.scale != 4:
-            raise OptionError("scale and height both say how large the output is; leave one out")
+            raise OptionError("scale and height both set the size of the output; leave one out")
 
 
 FileName = str | os.PathLike[str]
@@ -460,8 +462,8 @@ def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mappin
 def values_of(options: Any, *scopes: Scope) -> dict[str, Any]:
     """Return the values of the options in some scopes, by name."""
     kind: Any = type(options)
-    found = declared(kind).items()
-    return {name: getattr(options, name) for name, each in found if each.about and each.about.scope in scopes}
+    abouts = {name: declaration.about for name, declaration in declared(kind).items()}
+    return {name: getattr(options, name) for name, about in abouts.items() if about and about.scope in scopes}
 
 
 def changed_values(options: Any, *scopes: Scope) -> dict[str, Any]:

@@ -62,7 +62,7 @@ from vidrestore.restorers.devices import gpu_advice, torch_device
         ("dehaze a.mp4 --tile 16", ("tile must be greater than or equal to 64, found 16",)),
         ("sr a.mp4 -x5", ("scale must be less than or equal to 4, found 5",)),
         ("sr a.mp4 --height 111", ("height must be a multiple of 2, found 111",)),
-        ("sr a.mp4 --height 96 -x2", ("scale and height both say how large the output is",)),
+        ("sr a.mp4 --height 96 -x2", ("scale and height both set the size of the output",)),
         ("sense a.mp4 -o m.safetensors", ("a rate such as 0.2 is needed",)),
         ("sense a.mp4 -o m.safetensors --rate 2", ("rate must be less than or equal to 1, found 2",)),
         ("sense a.mp4 --rate 0.2", ("--output",)),

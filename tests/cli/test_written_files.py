@@ -28,7 +28,6 @@ WRITERS = {
     "data.json": [("eval", "in.mkv", "--reference", "in.mkv", "--json", "data.json")],
     "data.csv": [("eval", "in.mkv", "--reference", "in.mkv", "--csv", "data.csv")],
     "sheet.png": [("suggest", "in.mkv", "--sheet", "sheet.png")],
-    "report.txt": [("bench", "--device", "cpu", "--report", "report.txt")],
     "in.denoised.mkv.vidrestore.json": [("denoise", "in.mkv", "--sidecar")],
 }
 

@@ -1,6 +1,6 @@
 """Count what whole restorations on a device move over the bus, launch and wait for.
 
-Parity of networks and tasks on a real card is checked by `vidrestore bench --report` (jobs/proof.py).
+Parity of the bundled networks on a real card is that of test_parity.py.
 """
 
 import threading

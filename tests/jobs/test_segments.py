@@ -444,7 +444,7 @@ def test_a_file_of_the_job_that_was_changed_is_broken(tmp_path, source, name, ch
 def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path, source, monkeypatch):
     restore(source, tmp_path / "whole.mkv")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(segmented.Muxer, "_verify", lambda self: (_ for _ in ()).throw(Killed))
+        patch.setattr(segmented.Muxer, "finish", lambda self: (_ for _ in ()).throw(Killed))
         restore(source, tmp_path / "out.mkv")
     assert names(tmp_path) == ["in.mkv", "out.mkv.vidrestore", "whole.mkv"]
     monkeypatch.setattr(Fake, "restore", None)

@@ -143,18 +143,18 @@ PICTURE = b"\x10" + bytes(20)
 def test_packets_without_a_picture_do_not_count_as_missing(codec, hidden):
     count = PictureCount(codec)
     for pts, data in enumerate((PICTURE, hidden, PICTURE)):
-        count.sent(packet(data, pts), pts)
+        count.add_packet(packet(data, pts), pts)
     for pts in (0, 2):
-        count.received(pts, False)
+        count.add_frame(pts, False)
     assert count.missing(finished=True) == 0
 
 
 def test_two_fields_in_packets_of_their_own_make_one_frame():
     count = PictureCount("h264")
     for pts in range(10):
-        count.sent(packet(bytes(20), pts), pts)
+        count.add_packet(packet(bytes(20), pts), pts)
     for pts in range(0, 10, 2):
-        count.received(pts, True)
+        count.add_frame(pts, True)
     assert count.missing(finished=True) == 0
 
 

@@ -197,9 +197,9 @@ def test_the_rest_of_a_long_video_is_not_read(tmp_path):
     read = []
 
     class Watched(Cut):
-        def passed(self, packet: Any) -> bool:
+        def is_passed_by(self, packet: Any) -> bool:
             read.append(packet.pts * packet.time_base if packet.pts is not None else 0)
-            return super().passed(packet)
+            return super().is_passed_by(packet)
 
     copier = StreamCopier(str(source), Watched(Span(None, 1000), Fraction(1, 1000)))
     with av.open(io.BytesIO(), "w", format="matroska") as output:

@@ -1,5 +1,5 @@
 """Degradations of batches against what was measured of their forms for one clip, which they replaced, and the
-same whatever the batch and the device.
+same whatever the batch.
 
 measured_degradations.json has quantiles of FEATURES of 3,000 clips (2,000 compressed ones) by the functions
 of commit 3b239e1, which drew from NumPy.

@@ -150,6 +150,27 @@ def test_halves_with_different_paths_are_uneven(monkeypatch):
     assert not shake._is_even(to_light(uneven))
 
 
+def test_in_noise_only_softer_pictures_are_searched_for_a_kernel(monkeypatch):
+    searches: list[Tensor] = []
+    monkeypatch.setattr(
+        shake, "best_kernel", lambda light, *_: (searches.append(light), (torch.ones(31, 31) / 31**2, 1.0))[1]
+    )
+    draw, line = torch.Generator().manual_seed(3), torch.arange(-8.0, 9)
+    squares = F.interpolate(torch.rand(1, 1, 60, 60, generator=draw), scale_factor=6.0)
+    noise = torch.randn(3, 344, 344, generator=draw) * 6 / 255
+    for width, expected in ((0.95, [True, False]), (1.7, [True, True])):
+        lens = torch.exp(-line.square() / (2 * width**2))
+        lens = lens / lens.sum()
+        picture = F.conv2d(F.conv2d(squares, lens[None, None, :, None]), lens[None, None, None])[0]
+        picture = picture.expand(3, -1, -1)
+        results = []
+        for frame in (picture, picture + noise):
+            searches.clear()
+            shake_of(frame)
+            results.append(bool(searches))
+        assert results == expected
+
+
 def test_a_picture_too_small_to_judge_is_left_to_the_network():
     assert shake_of(torch.rand(3, 40, 500)) == Shake(0.0)
 

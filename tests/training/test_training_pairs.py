@@ -29,7 +29,6 @@ from vidrestore.training.config import PairDataConfig, PairTrainingConfig
 from vidrestore.training.data import pairs
 from vidrestore.training.data.footage import Footage, shot_of
 from vidrestore.training.data.pairs import PairSource, held_out_pair, held_out_pairs, turned
-from vidrestore.training.data.sources import make_data
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import haze_loss, picture_loss, psnr_loss
 from vidrestore.weights import load_model, read_card
@@ -55,7 +54,7 @@ def source_of(moving: bool = True, seed: int = 3, **data: Any) -> PairSource:
     footage = Mock(shots=lambda: [shot], shot=lambda number: shot, still_share=0.0)
     settings = {"crop": SIDE, "untouched": 0.0, "combined": 0.0, "recompressed": 0.0} | data
     finds_haze = settings.pop("finds_haze", False)
-    return PairSource(footage, None, PairDataConfig("clips", **settings), seed, finds_haze=finds_haze)
+    return PairSource(footage, PairDataConfig("clips", **settings), seed, finds_haze=finds_haze)
 
 
 # Crops
@@ -122,27 +121,6 @@ def test_a_batch_follows_from_the_seed_and_the_step():
         assert torch.equal(first, (first * 255).round() / 255)
     assert not torch.equal(one.batch(5, 8)[1], one.batch(6, 8)[1])
     assert not torch.equal(one.batch(5, 8)[1], other.batch(5, 8)[1])
-
-
-def test_resident_data_give_the_batches_of_the_files(tmp_path):
-    """But for encoders, averages of frames, coloured noise and distracted clips."""
-    (tmp_path / "stills").mkdir()
-    write_picture(tmp_path / "stills" / "a.png", (200, 90, 40))
-    data = {
-        "stills": "stills",
-        "still_share": 0.5,
-        "recompressed": 0.0,
-        "widest": 24,
-        "frames": 3,
-        "fast": 0.3,
-    }
-    data |= {"degradations": ["haze", "rain", "snow", "noise", "white"], "alone": 0.2}
-    batches = []
-    for resident in (False, True):
-        config = pair_run(tmp_path, data=data | {"resident": resident}, model={"frames": 3})
-        network = Run(config, tmp_path / "unused", torch.device("cpu")).network
-        batches.append(make_data(config, network)[0].batch(4, 12))
-    assert all(map(torch.equal, *batches))
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
@@ -224,7 +202,7 @@ def test_a_clip_that_moves_fast_is_blurred_along_a_way_instead(monkeypatch):
 def test_blurred_crops_are_averages_of_frames_where_these_move_slowly(monkeypatch):
     """Of what stands still the average is the same."""
     monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
-    monkeypatch.setitem(pairs.ON_HOST, "blur", lambda clips, draw: 0.5 * clips)
+    monkeypatch.setitem(pairs.BATCHED, "blur", lambda clips, draw: 0.5 * clips)
     still, moving = (source_of(moves, degradations=("blur",)).batch(1, 8) for moves in (False, True))
     torch.testing.assert_close(still[0], still[1], atol=1 / 255, rtol=0)
     torch.testing.assert_close(moving[0], 0.5 * moving[1], atol=1 / 255, rtol=0)
@@ -247,7 +225,7 @@ def test_averages_of_a_moving_clip_are_of_frames_around_the_sharp_one(monkeypatc
 
 def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch):
     for name in DEGRADATIONS:
-        monkeypatch.setitem(pairs.ON_HOST, name, lambda clips, draw: 0.5 * clips)
+        monkeypatch.setitem(pairs.BATCHED, name, lambda clips, draw: 0.5 * clips)
 
     def halvings(**shares: float) -> Tensor:
         """How often each of 200 crops was halved."""
@@ -263,7 +241,7 @@ def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch):
 
 
 def test_bright_things_are_in_the_clean_crops_too(monkeypatch):
-    monkeypatch.setitem(pairs.ON_HOST, "rain", lambda clips, draw: clips)
+    monkeypatch.setitem(pairs.BATCHED, "rain", lambda clips, draw: clips)
     shares = (source_of(degradations=("rain",), distracted=share).batch(1, 8) for share in (0.0, 1.0))
     (_, plain), (degraded, clean) = shares
     assert torch.equal(degraded, clean) and bool((clean != plain).flatten(1).any(1).all())
@@ -316,7 +294,7 @@ def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond
 @pytest.mark.parametrize("frames, loss", [(1, "spectrum"), (3, "psnr")], ids=["one frame", "three"])
 def test_a_few_dozen_steps_give_back_contrast(tmp_path, monkeypatch, frames, loss):
     monkeypatch.setattr(sample_videos, "sample_planes", sample_videos.chequered_planes)
-    for degradations in (DEGRADATIONS, pairs.ON_HOST):
+    for degradations in (DEGRADATIONS, pairs.BATCHED):
         monkeypatch.setitem(degradations, "haze", lambda clip, draw: 0.5 * clip + 0.25)
     data = {"degradations": ["haze"], "untouched": 0.0, "recompressed": 0.0, "frames": frames}
     training = {"steps": 40, "validate_every": 20, "batch": 8, "loss": loss}

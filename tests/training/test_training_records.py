@@ -1,17 +1,17 @@
 """What a run leaves behind: a line per step, a picture, and what is shown while it runs."""
 
-import io
 import json
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from training_runs import tiny_run
 
-from vidrestore.cli.train_commands import describe, training_bar
+from vidrestore.cli.progress import progress_bar
+from vidrestore.cli.train_commands import describe, steps_of
 from vidrestore.errors import CheckpointError
 from vidrestore.training.learner import learning_rate
 from vidrestore.training.loop import train
@@ -139,19 +139,23 @@ def test_a_run_that_fails_before_its_first_step_leaves_no_log(tmp_path):
 # What is shown
 
 
-def test_a_terminal_shows_a_bar_and_a_line_per_validation():
-    console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    with training_bar(console) as listener:
+def test_a_terminal_shows_a_bar_and_a_line_per_validation(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bar() as bar:
+        listener = steps_of(bar)
         listener(Reached("load"))
-        assert "loading" in console.file.getvalue()  # type: ignore[attr-defined]
         listener(Began(3, 10, "cpu", Path("runs/tiny.checkpoint")))
         listener(Reached("batches"))
+        bar.progress.refresh()
         for step in (4, 5):
             listener(Stepped(step, 10, 0.25, 1e-3, 1.0, 2.0))
         listener(Validated(5, 2.0, 0.25, {20.0: 31.5}, best=True))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
-    assert "making the first batches" in shown and "5/10" in shown and "loss 0.2500" in shown
+        bar.progress.refresh()
+    shown = re.sub("\x1b\\[[^a-zA-Z]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert "loading" in shown and "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
+    assert "making the first batches" in shown
+    assert "5/10, loss 0.2500, rate 0.001, 2.0 s left" in shown
     assert "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
 
 

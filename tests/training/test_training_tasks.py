@@ -10,7 +10,7 @@ from pair_runs import SIDE, pair_run
 from torch import Tensor, nn
 from training_runs import RecordedEvents
 
-from vidrestore.degrade import DEGRADATIONS, ON_HOST
+from vidrestore.degrade import BATCHED, DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.models.mb_taylorformer import TaskVectors
@@ -30,7 +30,7 @@ RUN: dict[str, dict[str, Any]] = {"model": {"tasks": TASKS}, "data": {"degradati
 def simple_degradations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Degradations that only the task distinguishes."""
     for name, change in BRIGHTER.items():
-        for degradations in (DEGRADATIONS, ON_HOST):
+        for degradations in (DEGRADATIONS, BATCHED):
             changed = lambda clip, draw, change=change: (clip + change).clamp(0, 1)  # noqa: E731
             monkeypatch.setitem(degradations, name, changed)
 
@@ -55,7 +55,7 @@ class Greys:
 def source(tasks: list[str], **shares: float) -> PairSource:
     settings = {"untouched": 0.0, "combined": 0.0, "recompressed": 0.0} | shares
     config = PairDataConfig("clips", degradations=("rain", "snow"), crop=SIDE, **settings)  # type: ignore[arg-type]
-    return PairSource(Greys(), None, config, 3, tasks)
+    return PairSource(Greys(), config, 3, tasks)
 
 
 def test_a_crop_comes_with_the_task_of_its_degradation():

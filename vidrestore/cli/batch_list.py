@@ -73,6 +73,6 @@ class BatchList:
 
 def _is_ours(path: Path) -> bool:
     try:
-        return bool(parse_object(read_limited(path, LARGEST_PLAN), {"vidrestore_batch": int}))
+        return isinstance(parse_object(read_limited(path, LARGEST_PLAN)).get("vidrestore_batch"), int)
     except (OSError, ValueError):
         return False

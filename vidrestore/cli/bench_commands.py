@@ -63,25 +63,15 @@ def bench(
         ),
     ] = 60,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
-    report: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Instead, compare every model on --device with the CPU; write pass or fail."
-        ),
-    ] = None,
 ) -> None:
     """Measure each stage and the whole against what this machine can do.
 
     Examples:
       vidrestore bench
       vidrestore bench --task sr --size 320x180 --frames 12
-      vidrestore bench --device cuda --report gpu.txt
     """
     from vidrestore.jobs.bench import bench
 
-    if report is not None:
-        _prove(report, options.device, size, frames)
-        return
     chosen = replace(
         options,
         sigma=default_sigma(options.model) if sigma is None else sigma,
@@ -96,18 +86,6 @@ def bench(
         show_json(found.to_dict())
     else:
         show(*lines(found))
-
-
-def _prove(report: str, device: str, size: tuple[int, int], frames: int) -> None:
-    """Print the lines of the report as they come. Raises typer.Exit if a check failed."""
-    from vidrestore.jobs.proof import prove
-
-    verdict = None
-    for line in prove(report, device, size, frames):
-        show(str(line))
-        verdict = line.verdict
-    if verdict != "PASS":
-        raise typer.Exit(1)
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:

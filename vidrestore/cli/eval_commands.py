@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vidrestore.cli.command_options import Device, Threads
-from vidrestore.cli.progress import PLAIN_INTERVAL
-from vidrestore.cli.terminal import escaped, print_line, print_over, show, show_columns
+from vidrestore.cli.progress import display
+from vidrestore.cli.terminal import escaped, show, show_columns
 from vidrestore.errors import MediaError, VidRestoreError
 
 if TYPE_CHECKING:
@@ -82,8 +81,7 @@ def evaluate(
     ]
     for kind, path in files.items():
         _check_place(path, kind, read)
-    progress = ProgressLine()
-    try:
+    with display() as progress:
         found = evaluate(
             suite,
             config=config,
@@ -94,39 +92,14 @@ def evaluate(
             videos=videos or (),
             reference=reference,
             device=device,
-            on_progress=progress,
+            on_progress=lambda line: progress.draw(*line.partition(": ")[::2]),
         )
-    finally:
-        progress.done()
     _print(found)
     _write(found, files)
     if found.differing:
         raise VidRestoreError(
             f"{len(found.differing)} of {len(found.rows)} metrics differ from the {found.against}'s"
         )
-
-
-class ProgressLine:
-    """Progress on stderr: on a terminal one changing line; elsewhere a line per stage, and further ones at
-    intervals.
-    """
-
-    def __init__(self) -> None:
-        self.stage, self.last = "", -PLAIN_INTERVAL
-
-    def __call__(self, line: str) -> None:
-        if sys.stderr.isatty():
-            print_over(line)
-            return
-        stage, now = line.partition(":")[0], time.monotonic()
-        if stage != self.stage or now - self.last >= PLAIN_INTERVAL:
-            print_line(line, sys.stderr)
-            self.stage, self.last = stage, now
-
-    def done(self) -> None:
-        """Clear the line on a terminal."""
-        if sys.stderr.isatty():
-            print_over("")
 
 
 def _check_place(path: Path, kind: str, read: Iterable[str | Path]) -> None:

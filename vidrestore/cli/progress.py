@@ -1,4 +1,4 @@
-"""Show events: a progress bar on a terminal's stderr, plain lines elsewhere, JSON on stdout."""
+"""Show progress: a bar on a terminal's stderr, plain lines elsewhere; events also as JSON on stdout."""
 
 from __future__ import annotations
 
@@ -57,11 +57,7 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
     took. `quiet` leaves errors, and damage of a source, which changes the exit code.
     """
     mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
-    shown = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-    display: AbstractContextManager[BarListener | PlainLines] = (
-        progress_bar() if shown and not (quiet or mixed) else nullcontext(PlainLines(sys.stderr, quiet=quiet))
-    )
-    with display as progress:
+    with display(bar=not (quiet or mixed), quiet=quiet) as progress:
         brief = Brief(progress)
 
         def emit(event: Event) -> None:
@@ -73,6 +69,12 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
 
         log = Logged(emit, progress.show) if verbose and not quiet else Logged(emit)
         yield lambda event: log(in_options(event))
+
+
+def display(*, bar: bool = True, quiet: bool = False) -> AbstractContextManager[Bar | PlainLines]:
+    """Return what shows progress on stderr: a bar on a terminal that has one, if `bar`, else plain lines."""
+    has_bar = bar and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return progress_bar() if has_bar else nullcontext(PlainLines(sys.stderr, quiet=quiet))
 
 
 class Brief:
@@ -121,31 +123,41 @@ class PlainLines:
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         self.stream, self.quiet = stream, quiet
-        self._stage: tuple[str, str] | None = None
+        self._stage: object = None
         self._next = 0.0  # when progress is due, by the monotonic clock
 
     def __call__(self, event: Event) -> None:
         if self.quiet and not isinstance(event, Finished | Failed):
             return
-        if (not isinstance(event, Progressed) or self._is_due(event)) and (line := describe(event)):
+        if isinstance(event, Progressed):
+            is_last = event.done == event.total and event.stage == "restore"
+            if not self._is_due((event.source, event.stage), at_once=is_last):
+                return
+        if line := describe(event):
             self.show(line)
 
     def show(self, line: str) -> None:
         print_line(line, self.stream)
 
-    def _is_due(self, event: Progressed) -> bool:
+    def draw(self, stage: str, text: str, done: int = 0, total: int | None = None) -> None:
+        """Write a line about a stage: the first one at once, further ones at intervals."""
+        is_first = stage != self._stage
+        if self._is_due(stage) or is_first:
+            self.show(f"{stage}: {text}")
+
+    def _is_due(self, stage: object, *, at_once: bool = False) -> bool:
         now = time.monotonic()
-        if (event.source, event.stage) != self._stage:  # the first event of a stage carries no information
-            self._stage, self._next = (event.source, event.stage), now + PLAIN_INTERVAL
-        if now < self._next and not (event.done == event.total and event.stage == "restore"):
+        if stage != self._stage:  # the first event of a stage carries no information
+            self._stage, self._next = stage, now + PLAIN_INTERVAL
+        if now < self._next and not at_once:
             return False
         self._next = now + PLAIN_INTERVAL
         return True
 
 
 @contextmanager
-def progress_bar() -> Iterator[BarListener]:
-    """Yield a listener that draws one bar per source on stderr, with the time since it appeared."""
+def progress_bar() -> Iterator[Bar]:
+    """Yield a bar on stderr, with the time since it appeared."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = bar_console()
@@ -159,19 +171,13 @@ def progress_bar() -> Iterator[BarListener]:
     progress = Progress(
         *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
     )
-    listener = BarListener(progress)
-    cleared.append(listener.clear)
+    bar = Bar(progress)
+    cleared.append(bar.clear)
     try:
-        yield listener
+        yield bar
     finally:
-        cleared.remove(listener.clear)
-        stop(progress)
-
-
-def stop(progress: Progress) -> None:
-    """Take a display away, also one that a signal interrupted while it drew for the first time."""
-    with suppress(IndexError):  # of rich
-        progress.stop()
+        cleared.remove(bar.clear)
+        bar.clear()
 
 
 def _bar_width(columns: int) -> int:
@@ -186,9 +192,9 @@ def shortened(name: str, room: int) -> str:
     return f"{name[: kept // 2]}…{name[len(name) - kept + kept // 2 :]}" if room >= 5 else ""
 
 
-class BarListener:
-    """Draws events on a rich progress display, which is visible while there is progress; lines appear above
-    the bar.
+class Bar:
+    """One bar on a rich display, visible while there is progress; lines appear above it. A listener of
+    events, too.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -197,7 +203,7 @@ class BarListener:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Progressed):
-            self._draw(event)
+            self._draw_frames(event)
             return
         if isinstance(event, (Finished, Failed)):
             self.clear()
@@ -207,7 +213,7 @@ class BarListener:
     def show(self, line: str) -> None:
         show_above(self.progress.console, line)
 
-    def _draw(self, event: Progressed) -> None:
+    def _draw_frames(self, event: Progressed) -> None:
         width = self.progress.console.width
         bar = _bar_width(width)
         room = width - bar - ELAPSED - 2 - bool(bar)  # blanks between columns
@@ -218,16 +224,22 @@ class BarListener:
         if len(begin + name[:SHORT_NAME] + text) > room:
             begin = numbered(event)
         stage = (begin + shortened(name, room - len(begin + text))).rstrip()
+        self.draw(stage, text, event.done, event.total)
+
+    def draw(self, stage: str, text: str, done: int = 0, total: int | None = None) -> None:
+        """Draw the bar between the name of a stage and a text."""
+        stage, text = escaped(stage), escaped(text)
         if self._bar is None:
-            self._bar = self.progress.add_task(stage, total=event.total, text=text)
+            self._bar = self.progress.add_task(stage, total=total, text=text)
             self.progress.start()
-        self.progress.update(self._bar, description=stage, completed=event.done, total=event.total, text=text)
+        self.progress.update(self._bar, description=stage, completed=done, total=total, text=text)
         for task in self.progress.tasks:
             task.finished_time = None  # a stage may be finished: the clock runs on
 
     def clear(self) -> None:
         """Take the bar away until there is further progress."""
         if self._bar is not None:
-            stop(self.progress)
+            with suppress(IndexError):  # of rich, if a signal interrupted its first drawing
+                self.progress.stop()
             self.progress.remove_task(self._bar)
             self._bar = None

@@ -98,11 +98,6 @@ def _json_line(line: str) -> str:
     return _NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
-def print_over(line: str) -> None:
-    """Print a line on the terminal of stderr in place of the last one."""
-    _print(f"\r\x1b[K{escaped(line)}", sys.stderr, end="")
-
-
 # functions that remove a bar from stderr's terminal before a question
 cleared: list[Callable[[], None]] = []
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vidrestore.cli.command_options import Device, Threads
-from vidrestore.cli.progress import stop
-from vidrestore.cli.terminal import as_options, bar_console, print_line, show, show_above
+from vidrestore.cli.progress import Bar, PlainLines, display
+from vidrestore.cli.terminal import as_options, print_line, show
+from vidrestore.event_log import length_of_time
 from vidrestore.training.training_events import (
     Began,
     Event,
@@ -28,8 +27,6 @@ from vidrestore.training.training_events import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from vidrestore.training.config import RunConfig
     from vidrestore.training.data.sources import Reading
 
@@ -109,8 +106,8 @@ def train(
       vidrestore train --config run.toml -o runs/first --resume
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
-    shown = training_bar(bar_console()) if sys.stderr.isatty() else nullcontext(lines())
-    with shown as on_event:
+    with display() as progress:
+        on_event = lines() if isinstance(progress, PlainLines) else steps_of(progress)
         if is_first() and dry_run:
             print_line(STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
@@ -195,47 +192,30 @@ def lines() -> Listener:
     return emit
 
 
-@contextmanager
-def training_bar(console: Console) -> Iterator[Listener]:
-    """Yield a listener that draws a bar over the steps, with stage, loss, rate and remaining time;
+def steps_of(bar: Bar) -> Listener:
+    """Return a listener that draws a bar over the steps, with stage, loss, rate and remaining time;
     validations are lines above it.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.fields[stage]}", markup=False),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[text]}", markup=False),
-        TimeRemainingColumn(),
-    )
-    bars = Progress(
-        *columns,
-        console=console,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-        refresh_per_second=4,
-    )
-    bar = bars.add_task("", total=None, text="", stage="", start=False)
+    stage, text, done, total = "", "", 0, None
 
     def emit(event: Event) -> None:
-        if isinstance(event, Began):
-            bars.update(bar, completed=event.step, total=event.steps)
-            bars.start_task(bar)
-        if isinstance(event, Reached):
-            bars.update(bar, stage=STAGES[event.stage])
-            bars.start()
-        if isinstance(event, Stepped):
-            text = f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
-            bars.update(bar, completed=event.step, text=text)
-        elif line := describe(event):
-            show_above(console, line)
+        nonlocal stage, text, done, total
+        match event:
+            case Began():
+                done, total, text = event.step, event.steps, f"{event.step}/{event.steps}"
+            case Reached():
+                stage = STAGES[event.stage]
+            case Stepped():
+                done, left = event.step, event.seconds / event.step * (event.steps - event.step)
+                text = (
+                    f"{done}/{total}, loss {event.loss:.4f}, rate {event.learning_rate:.2g}, "
+                    f"{length_of_time(left)} left"
+                )
+        if line := describe(event):
+            bar.show(line)
+        bar.draw(stage, text, done, total)
 
-    try:
-        yield emit
-    finally:
-        stop(bars)
+    return emit
 
 
 def describe(event: Event) -> str | None:

@@ -2,8 +2,8 @@
 
 Weather, blur and noise are functions of a clip (T, 3, H, W) of R'G'B' in [0, 1], float32, and a NumPy
 generator; they return the degraded clip, of the same shape, within [0, 1]. Those of BATCHED take clips
-(B, T, 3, H, W) on any device and `Counters` of B samples there, those of ON_HOST on a CPU. The same generator
-state or counters give the same result on every machine. Things that stand in a scene are the same in every
+(B, T, 3, H, W) and `Counters` of B samples. The same generator state or counters give the same result on
+every machine. Things that stand in a scene are the same in every
 frame, falling things continue to fall, and noise is different in every frame.
 """
 
@@ -23,8 +23,8 @@ BATCHED: dict[str, Degradation] = {
     "blur": blur,
     "noise": camera_noise,
     "white": white_noise,
+    "coloured": one_by_one(random_coloured_noise),
 }
-ON_HOST = BATCHED | {"coloured": one_by_one(random_coloured_noise)}
 DEGRADATIONS = {name: of_one_clip(batched) for name, batched in BATCHED.items()}
 DEGRADATIONS["coloured"] = random_coloured_noise
 

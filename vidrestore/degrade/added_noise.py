@@ -104,9 +104,9 @@ def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
 
 def straight_lines(size: int, cells: Tensor, most: int) -> Tensor:
     """Return (B, size, most): weights that stretch the first `cells` (B,) samples bilinearly to `size`."""
-    positions = (torch.arange(size, device=cells.device) + 0.5) * (cells[:, None] / size) - 0.5
+    positions = (torch.arange(size) + 0.5) * (cells[:, None] / size) - 0.5
     positions = torch.minimum(positions.clamp(min=0), cells[:, None] - 1)[..., None]
-    return (1 - (positions - torch.arange(most, device=cells.device)).abs()).clamp(min=0)
+    return (1 - (positions - torch.arange(most)).abs()).clamp(min=0)
 
 
 def colours(blue: Tensor, red: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor
     raw = (light * sites).sum(-3, keepdim=True)
     green = torch.where(sites[1] > 0, raw, _green_between(raw, bend))
     differences = ((raw - follow * green) * sites[::2]).flatten(0, -4)
-    kernel = constants(BILINEAR, light.device).view(3, 3).expand(2, 1, 3, 3)
+    kernel = constants(BILINEAR).view(3, 3).expand(2, 1, 3, 3)
     chroma = F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2)
     red, blue = (chroma.unflatten(0, light.shape[:-3]) + follow * green).split(1, -3)
     return torch.cat((red, green, blue), -3)
@@ -169,7 +169,7 @@ def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor
 
 def _sites(light: Tensor) -> Tensor:
     """Return (3, H, W), 1 where a colour is measured."""
-    sites = torch.zeros(light.shape[-3:], device=light.device)
+    sites = torch.zeros(light.shape[-3:])
     for colour, row, column in ((0, 0, 0), (1, 0, 1), (1, 1, 0), (2, 1, 1)):
         sites[colour, row::2, column::2] = 1
     return sites

@@ -104,7 +104,7 @@ def random_arcs(frames: int, draw: Counters) -> Tensor:
     """Return (B, T, MOMENTS, 2): even motion along a line or a gentle bend, 1 long in every exposure, as that
     of most objects, and of a camera that pans.
     """
-    moments = torch.arange(frames * MOMENTS, device=draw.samples.device) / MOMENTS
+    moments = torch.arange(frames * MOMENTS) / MOMENTS
     angles = draw.uniform(0, math.tau)[:, None] + BEND * draw.normal()[:, None] * moments
     arcs = torch.stack((angles.sin(), angles.cos()), 2).cumsum(1) / MOMENTS
     exposures: Tensor = arcs.unflatten(1, (frames, MOMENTS))
@@ -113,7 +113,7 @@ def random_arcs(frames: int, draw: Counters) -> Tensor:
 
 def random_paths(frames: int, draw: Counters) -> Tensor:
     """Return (B, T, MOMENTS, 2) rows and columns: random walks, turned at random."""
-    walks = random_walks(frames * MOMENTS, draw.samples.device)[draw.integers(0, PATHS)]
+    walks = random_walks(frames * MOMENTS)[draw.integers(0, PATHS)]
     angle = draw.uniform(0, math.tau)[:, None]
     down, right = walks.unbind(2)
     turned = (down * angle.cos() - right * angle.sin(), down * angle.sin() + right * angle.cos())
@@ -122,7 +122,7 @@ def random_paths(frames: int, draw: Counters) -> Tensor:
 
 
 @cache
-def random_walks(moments: int, device: torch.device) -> Tensor:
+def random_walks(moments: int) -> Tensor:
     """Return (PATHS, moments, 2), always the same: random walks with inertia, a pull back, and jerks."""
     draw = Counters(0, 0, torch.arange(PATHS))
     inertia, noise = draw.uniform(0.7, 1)[:, None], 10 ** draw.uniform(-2.5, -0.3)[:, None]
@@ -136,7 +136,7 @@ def random_walks(moments: int, device: torch.device) -> Tensor:
         speed = inertia * speed + pushes[:, number] - pull * place - back
         speed = speed / speed.norm(dim=1, keepdim=True).clamp(min=1e-9)
         place = place + speed
-    return torch.stack(path, 1).to(device)
+    return torch.stack(path, 1)
 
 
 def random_mask(clips: Tensor, draw: Counters) -> Tensor:
@@ -163,8 +163,7 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
     light = to_light(clips).flatten(0, 1)
     path, turns = (values - values.mean(2, keepdim=True) for values in (path, turns))
     rows, columns = (
-        torch.arange(side, device=clips.device) - axis[:, None, number, None]
-        for number, side in ((0, height), (1, width))
+        torch.arange(side) - axis[:, None, number, None] for number, side in ((0, height), (1, width))
     )
     total, grid = torch.zeros_like(light), light.new_empty(len(light), height, width, 2)
     for number in range(0, MOMENTS, MOMENTS // TURNED):
@@ -201,7 +200,7 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
 def disc_kernels(radius: Tensor) -> Tensor:
     """Return (B, side, side), side odd, sum 1: circles of confusion of a radius of at most DEFOCUS[1]."""
     reach = math.ceil(DEFOCUS[1])
-    line = torch.arange(-reach, reach + 1, device=radius.device).float()
+    line = torch.arange(-reach, reach + 1).float()
     shape = (radius[:, None, None] + 0.5 - torch.hypot(line[:, None], line)).clamp(0, 1)
     return shape / shape.sum((1, 2), keepdim=True)
 

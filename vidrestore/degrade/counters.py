@@ -1,8 +1,7 @@
-"""Random numbers for batches that depend on counters alone, so that a step of training draws the same ones on
-every device and after every interruption.
+"""Random numbers for batches that depend on counters alone, so that a step of training draws the same ones
+after every interruption.
 
-Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The
-device is never waited for.
+Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ROUNDS = 10
 WORD = 0xFFFFFFFF  # the largest word of 32 bits
 RUN = 256  # blocks of four words: the first words of all, then the second, and so on
 FEW = 128  # words; calls that need more draw their own, the others take them from a run
-CHUNK = 64  # runs that are computed together on a CPU, so that they stay in its cache
+CHUNK = 64  # runs that are computed together, so that they stay in its cache
 TRIES = 4  # proposals for a gamma variate; all are rejected once in 100,000 draws or less often
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -30,9 +29,9 @@ Bound = float | Tensor
 
 
 @cache
-def constants(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return (N,) float32 on a device, copied there once: a copy would synchronise with it."""
-    return torch.tensor(values, device=device)
+def constants(values: tuple[float, ...]) -> Tensor:
+    """Return (N,) float32."""
+    return torch.tensor(values)
 
 
 def log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
@@ -62,9 +61,8 @@ def _xor(one: Tensor, two: Tensor) -> Tensor:
 class Counters:
     """Draw numbers for B samples; a sample's depend on (seed, step, sample) and the calls before.
 
-    `samples` are B different numbers in [0, 2^32), int64, on the device that the numbers are for; `step` is
-    in the same range, `seed` in [0, 2^64). Methods return (B, *shape), and (B,) without a shape; bounds may
-    be tensors that broadcast to that.
+    `samples` are B different numbers in [0, 2^32), int64; `step` is in the same range, `seed` in [0, 2^64).
+    Methods return (B, *shape), and (B,) without a shape; bounds may be tensors that broadcast to that.
     """
 
     def __init__(self, seed: int, step: int, samples: Tensor) -> None:
@@ -109,7 +107,7 @@ class Counters:
 
         G. Marsaglia, W. Tsang, "A simple method for generating gamma variables", 2000.
         """
-        count, alpha = len(alphas), constants(alphas, self.samples.device)
+        count, alpha = len(alphas), constants(alphas)
         scale = alpha + 2 / 3
         normal = self.normal(TRIES, count)
         cubes = (1 + normal / (9 * scale).sqrt()).clamp(min=1e-6) ** 3
@@ -135,11 +133,10 @@ class Counters:
 
     def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
         """Return (B, `words` or more) numbers; a multiple of that if `finish` makes several of a word."""
-        runs, device = -(-words // (4 * RUN)), self.samples.device
-        width = max(1, CHUNK // len(self.samples)) if self.samples.is_cpu else runs
+        runs, width = -(-words // (4 * RUN)), max(1, CHUNK // len(self.samples))
         parts = []
         for start in range(0, runs, width):
-            number = torch.arange(start * RUN, min(start + width, runs) * RUN, device=device)[None]
+            number = torch.arange(start * RUN, min(start + width, runs) * RUN)[None]
             call, step = (torch.full_like(number[:, :1], value) for value in (self.calls, self.step))
             drawn = philox((number, call, self.samples[:, None], step), self.key)
             numbers = [values.unflatten(1, (-1, RUN)) for word in drawn for values in finish(word)]

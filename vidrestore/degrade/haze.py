@@ -73,7 +73,7 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(UNEVEN_SHARE)
     depth = depth * (1 + of_sample(patches) * _hills(clips, draw))
     growth = 1 + DRIFT * draw.normal(clips.shape[1]).cumsum(1)
-    relative = constants(tuple(length / WAVELENGTHS[1] for length in WAVELENGTHS), clips.device)
+    relative = constants(tuple(length / WAVELENGTHS[1] for length in WAVELENGTHS))
     colours = relative ** -draw.uniform(*EXPONENT)[:, None]
     density = draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
     density = density[..., None, None]
@@ -97,10 +97,10 @@ def random_airlight(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
     """
     colour = 1 + TINT * draw.normal(3)
     tint = COLOURED * draw.normal() * draw.chance(COLOURED_SHARE)
-    colour = colour + tint[:, None] * constants((1.0, 0.1, -1.0), clips.device)
+    colour = colour + tint[:, None] * constants((1.0, 0.1, -1.0))
     base = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)[..., None, None]
     slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)[:, None, None, None]
-    gradient = 1 + slope * torch.linspace(-1, 1, clips.shape[4], device=clips.device)
+    gradient = 1 + slope * torch.linspace(-1, 1, clips.shape[4])
     patches = 2 * TOWARDS_SUN * draw.chance(UNEVEN_SHARE)[:, None, None, None]
     gradient = gradient * (1 + patches * (_hills(clips, draw)[:, 0] - 0.5))
     return base, gradient.clamp(min=0)
@@ -141,7 +141,7 @@ def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tenso
     upright = depth[:, 0, 0].mean(2).gather(1, lowest) * (0.15 * draw.normal(count)).exp()
     stands = draw.chance(draw.uniform(0.4, 1)[:, None], count)
     top = members(regions[:, clips.shape[1] // 2, : max(1, height // 8)])
-    sky = torch.arange(count, device=clips.device) == top.sum((2, 3)).argmax(1, keepdim=True)
+    sky = torch.arange(count) == top.sum((2, 3)).argmax(1, keepdim=True)
     sky = sky & (lowest < SKY_FOOT * (height - 1)) & draw.chance(SKY_SHARE)[:, None]
     farthest = depth.amax((1, 2, 3, 4))[:, None] * draw.uniform(1, 1.5)[:, None]
     upright, stands = torch.where(sky, farthest, upright), (stands | sky).float()
@@ -169,8 +169,8 @@ def _ground(clips: Tensor, draw: Counters) -> Tensor:
 def _plane(clips: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows (H, 1) from 0 to 1 and columns (W,) from -0.5 to 0.5."""
     height, width = clips.shape[3:]
-    rows = torch.linspace(0, 1, height, device=clips.device)[:, None]
-    return rows, torch.linspace(-0.5, 0.5, width, device=clips.device)
+    rows = torch.linspace(0, 1, height)[:, None]
+    return rows, torch.linspace(-0.5, 0.5, width)
 
 
 def _hills(clips: Tensor, draw: Counters) -> Tensor:
@@ -187,21 +187,21 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
     """Return (B, side, most): weights that stretch the first `cells` (B,) of `most` samples to `side`, as
     bicubic interpolation with aligned corners does.
     """
-    line = torch.arange(side, device=cells.device) / max(side - 1, 1)
+    line = torch.arange(side) / max(side - 1, 1)
     last = (cells - 1)[:, None, None]
     positions = line[:, None] * last
-    taps = positions.floor() + torch.arange(-1, 3, device=cells.device)
+    taps = positions.floor() + torch.arange(-1, 3)
     distance = (positions - taps).abs()
     inner = 1.25 * distance**3 - 2.25 * distance**2 + 1
     weights = torch.where(distance <= 1, inner, -0.75 * distance**3 + 3.75 * distance**2 - 6 * distance + 3)
-    one_hot = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most, device=cells.device)
+    one_hot = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most)
     return (weights[..., None] * one_hot).sum(2)
 
 
 def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, 1, H, W): a random function of local luma, so edges of objects are edges of depth."""
-    luma = (clips * constants(LUMA, clips.device)[:, None, None]).sum(2)
-    reach = torch.arange(-3, 4, device=clips.device).abs() <= draw.integers(1, 4)[:, None]
+    luma = (clips * constants(LUMA)[:, None, None]).sum(2)
+    reach = torch.arange(-3, 4).abs() <= draw.integers(1, 4)[:, None]
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))
     place, knots = smooth.clamp(0, 1) * 5, draw.uniform(0, 1, 6)
     low = place.long().clamp_(max=4)

@@ -15,7 +15,7 @@ from vidrestore.degrade.counters import Counters
 Rows = Tensor | slice
 Degradation = Callable[[Tensor, Counters], Tensor]
 
-CACHED = 600_000  # samples of clips that are degraded together on a CPU
+CACHED = 600_000  # samples of clips that are degraded together
 
 
 def changed(values: Tensor, mask: Tensor, change: Callable[[Rows], Tensor]) -> Tensor:
@@ -34,12 +34,12 @@ def degraded(clips: Tensor, mask: Tensor, degradation: Degradation, draw: Counte
 
 
 def in_turn(batched: Degradation) -> Degradation:
-    """Let a function of batches (B, T, C, H, W) degrade, on a CPU, samples at once that fit its cache."""
+    """Let a function of batches (B, T, C, H, W) degrade as many samples at once as fit the cache."""
 
     @wraps(batched)
     def degrade(clips: Tensor, draw: Counters) -> Tensor:
         branch = draw.branch()
-        at_once = max(1, CACHED // clips[0].numel()) if clips.is_cpu else len(clips)
+        at_once = max(1, CACHED // clips[0].numel())
         if at_once >= len(clips):
             return batched(clips, branch)
         starts = range(0, len(clips), at_once)
@@ -59,7 +59,7 @@ def of_one_clip(batched: Degradation) -> Callable[[Tensor, np.random.Generator],
 
 
 def one_by_one(single: Callable[[Tensor, np.random.Generator], Tensor]) -> Degradation:
-    """Return a function of one clip (T, 3, H, W) and a NumPy generator as one of a batch, on a CPU."""
+    """Return a function of one clip (T, 3, H, W) and a NumPy generator as one of a batch."""
 
     def degrade(clips: Tensor, draw: Counters) -> Tensor:
         seeds = draw.integers(0, 2**31, 4).tolist()
@@ -70,7 +70,7 @@ def one_by_one(single: Callable[[Tensor, np.random.Generator], Tensor]) -> Degra
 
 
 def counters(rng: np.random.Generator) -> Counters:
-    """Return counters of one sample, on the CPU, seeded by the next number of a generator."""
+    """Return counters of one sample, seeded by the next number of a generator."""
     return Counters(int(rng.integers(2**63)), 0, torch.zeros(1, dtype=torch.int64))
 
 

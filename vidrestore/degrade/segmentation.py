@@ -24,19 +24,19 @@ STRAY = 0.02  # share of a row below which a region is ignored there
 def random_regions(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, H, W) int64: the number of each pixel's region, from 0, at most COUNT[1] - 1."""
     frames, _, height, width = clips.shape[1:]
-    most, device = COUNT[1], clips.device
+    most = COUNT[1]
     count, colour = draw.integers(COUNT[0], most + 1), draw.log_uniform(COLOUR)[:, None, None]
     positions = draw.uniform(0, 1, most, 2)
     seeds = [(positions[..., n] * side).long().clamp(max=side - 1) for n, side in ((0, height), (1, width))]
     smooth = box_filtered(clips)
     middle = smooth[:, frames // 2].flatten(2)
     hues = middle.gather(2, (seeds[0] * width + seeds[1])[:, None].expand(-1, 3, -1))  # (B, 3, seeds)
-    numbers = torch.arange(most, device=device)
+    numbers = torch.arange(most)
     absent = numbers >= count[:, None]
     # the square of the distance, halved, negative and without the part that all seeds share
     nearness = ((FINE * colour**2 * hues.mT)[:, None] @ smooth.flatten(3)).unflatten(3, (height, width))
     bias = (colour**2 * hues.square()).sum(1) + positions.square().sum(2)
-    rows, columns = (torch.linspace(0, 1, side, device=device) for side in (height, width))
+    rows, columns = (torch.linspace(0, 1, side) for side in (height, width))
     plane = positions[..., 1, None, None] * columns + positions[..., 0, None, None] * rows[:, None]
     plane = FINE * (plane - (bias / 2 + FARTHEST * absent)[..., None, None])
     # integers that end with the number of the seed: their largest is found sooner than by argmax
@@ -49,7 +49,7 @@ def random_regions(clips: Tensor, draw: Counters) -> Tensor:
 
 def members(regions: Tensor) -> Tensor:
     """Return (B, COUNT[1], ...) bool of regions (B, ...)."""
-    numbers = torch.arange(COUNT[1], device=regions.device)
+    numbers = torch.arange(COUNT[1])
     return regions[:, None] == numbers.view(-1, *[1] * (regions.dim() - 1))
 
 
@@ -69,4 +69,4 @@ def lowest_rows(regions: Tensor) -> Tensor:
     middle = regions[:, regions.shape[1] // 2]
     height, width = middle.shape[1:]
     present = members(middle).sum(3) > STRAY * width
-    return (present * torch.arange(height, device=regions.device)).amax(2)
+    return (present * torch.arange(height)).amax(2)

@@ -82,7 +82,7 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
     white ones, painted in display values.
     """
     canvas, frames, painted = canvas_size(clips.shape[3:]), clips.shape[1], draw.chance(PAINTED_SHARE)
-    streaks = torch.zeros((len(clips), frames, 1, *canvas), device=clips.device)
+    streaks = torch.zeros((len(clips), frames, 1, *canvas))
     for layers, mask in ((_streaks, ~painted), (_painted, painted)):
         streaks = changed(streaks, mask, partial(_drawn, layers, frames, canvas, draw.branch()))
     streaks = _crop(streaks, clips)
@@ -129,7 +129,7 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     level = _exceeded_by(draw.uniform(*COVERED) / layers)
     width, length, bright = (draw.log_uniform(bounds) for bounds in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
     is_random, speed = draw.chance(0.5)[:, None], draw.log_uniform((3.0, 150.0))[:, None]
-    jumps, total = draw.uniform(300.0, 5e3, 2), torch.zeros((), device=angle.device)
+    jumps, total = draw.uniform(300.0, 5e3, 2), torch.zeros(())
     for number in range(MOST_PAINTED):
         part, tilted = draw.branch(), angle + 0.04 * draw.normal()
         down = torch.stack((tilted.cos(), tilted.sin()), 1)
@@ -306,7 +306,7 @@ class Particles:
         """
         count = poisson(density * (canvas[0] * canvas[1]), draw)
         varied = draw.normal(capacity(count), 6).mT  # in one call: the first two become uniform
-        start = constants(tuple(map(float, canvas)), down.device)[:, None] * uniform(varied[:, :2])
+        start = constants(tuple(map(float, canvas)))[:, None] * uniform(varied[:, :2])
         way = (1 + 2 * spread * varied[:, 2:3]) * down[..., None] + spread * varied[:, 3:5]
         steps, paths = (length[:, None, None] * way for length in (step, path))
         return cls(start, steps, paths, (0.4 * varied[:, 5]).exp(), count)
@@ -314,17 +314,17 @@ class Particles:
     def traces(self, frames: int, canvas: Canvas, factor: Tensor) -> Tensor:
         """Return (B, T, 1, *canvas): `factor` (B,) times each weight, spread over the particle's path."""
         number = self.weight.shape[1]
-        lengths, numbers = self.path.norm(dim=1), torch.arange(number, device=self.start.device)
+        lengths, numbers = self.path.norm(dim=1), torch.arange(number)
         longest = (lengths * (numbers < self.count[:, None])).amax(1)
         moments = 1 + longest.ceil()
-        points = torch.arange(capacity(self.count * moments), device=numbers.device)
+        points = torch.arange(capacity(self.count * moments))
         owner = (points / moments[:, None] + 1e-4).floor()
         along = (points - owner * moments[:, None] + 0.5) / moments[:, None] - 0.5
         weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments[:, None]
         states = torch.cat((self.start, self.step, self.path, weight[:, None]), 1)
         states = states.gather(2, owner.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
         start, step = states[:, :2] + states[:, 4:6] * along[:, None], states[:, 2:4]
-        time = torch.arange(frames, device=numbers.device)[:, None]
+        time = torch.arange(frames)[:, None]
         rows, columns = (start[:, axis, None] + step[:, axis, None] * time for axis in (0, 1))
         return splat(rows, columns, states[:, 6] * (owner < self.count[:, None]), canvas)
 
@@ -350,8 +350,8 @@ def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tens
     """Return (B, T, 1, *canvas): weights (B, P) at (B, T, P) positions, shared by four pixels each."""
     (height, width), (size, frames) = canvas, rows.shape[:2]
     (top, down), (left, across) = _whole_and_part(rows, height), _whole_and_part(columns, width)
-    first = torch.arange(size * frames, device=rows.device, dtype=torch.int32).view(size, frames, 1) * height
-    total = torch.zeros(size * frames * height * width, dtype=torch.int32, device=rows.device)
+    first = torch.arange(size * frames, dtype=torch.int32).view(size, frames, 1) * height
+    total = torch.zeros(size * frames * height * width, dtype=torch.int32)
     below, right = (torch.where(at == side - 1, 0, at + 1) for at, side in ((top, height), (left, width)))
     scaled = SHARPEST * weight[:, None]
     low = scaled * down
@@ -387,8 +387,8 @@ def render(layers: Iterable[tuple[Tensor, Tensor]], canvas: Canvas) -> Tensor:
 
 def gaussian_spectrum(sigma: Tensor, canvas: Canvas) -> Tensor:
     """Return spectra (B, *) of Gaussians of `sigma` (B,) pixels; wide lines are 1 in their middle."""
-    down = torch.fft.fftfreq(canvas[0], device=sigma.device)[:, None]
-    right = torch.fft.rfftfreq(canvas[1], device=sigma.device)
+    down = torch.fft.fftfreq(canvas[0])[:, None]
+    right = torch.fft.rfftfreq(canvas[1])
     sigma = sigma[:, None, None]
     rows, columns = (torch.exp(-2 * (math.pi * sigma * frequencies) ** 2) for frequencies in (down, right))
     return (math.sqrt(2 * math.pi) * sigma).clamp(min=1) * rows * columns
@@ -398,8 +398,8 @@ def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) ->
     """Return spectra (B, *) of lines of `length` (B,) pixels in the direction `down` (B, 2), 1 a pixel but at
     their ends, where they fall to 0 within `ends` / 2 (B,) pixels.
     """
-    rows = torch.fft.fftfreq(canvas[0], device=length.device)[:, None]
-    columns = torch.fft.rfftfreq(canvas[1], device=length.device)
+    rows = torch.fft.fftfreq(canvas[0])[:, None]
+    columns = torch.fft.rfftfreq(canvas[1])
     length, ends, along, aside = (values[:, None, None] for values in (length, ends, *down.unbind(1)))
     frequency = rows * along + columns * aside
     return (
@@ -410,10 +410,10 @@ def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) ->
 def moved(spectra: Tensor, frames: int, step: Tensor) -> Tensor:
     """Return (B, T, *) spectra of frames, each moved from the last by `step` (B, 2) in rows and columns."""
     height, half = spectra.shape[1:]
-    rows = torch.fft.fftfreq(height, device=step.device)[:, None]
-    columns = torch.arange(half, device=step.device) / (2 * (half - 1))
+    rows = torch.fft.fftfreq(height)[:, None]
+    columns = torch.arange(half) / (2 * (half - 1))
     cycles = step[:, :1, None] * rows + step[:, 1:, None] * columns
-    turns = cycles[:, None] * torch.arange(frames, device=step.device)[:, None, None]
+    turns = cycles[:, None] * torch.arange(frames)[:, None, None]
     return spectra[:, None] * torch.polar(torch.ones_like(turns), -math.tau * turns)
 
 
@@ -430,7 +430,7 @@ def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, rea
     pixels; angle 0 points down, pi/2 right.
     """
     length, angle, radius, softness = (values[:, None, None] for values in (length, angle, radius, softness))
-    line = torch.arange(-reach, reach + 1, device=length.device).float()
+    line = torch.arange(-reach, reach + 1).float()
     rows, columns = line[:, None], line
     along = rows * angle.cos() + columns * angle.sin()
     excess = along - along.clamp(-length / 2, length / 2)

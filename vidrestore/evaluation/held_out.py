@@ -27,6 +27,7 @@ FORMER = {
     "patience = 5",
     "factor = 0.3",
     'final = "last"',
+    "resident = false",
 }
 
 

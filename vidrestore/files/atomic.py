@@ -66,18 +66,19 @@ def check_output(
         raise MediaError(
             f"{output}: Windows takes no file name with {odd[0]!r} there; give `output` another name"
         )
-    there = [str(output)] if existing is None else list(existing)
-    refuse_sources(there, sources, option)
+    paths = [str(output)] if existing is None else list(existing)
+    refuse_sources(paths, sources, option)
     if target.is_dir():
         raise MediaError(f"{output}: a folder, but a file name was expected; give `{option}` a name in it")
-    there = [path for path in there if os.path.lexists(path) and not (made and _begins_with(path, made))]
-    if there and not overwrite:
-        found = "already exists"
+    conflicts = [path for path in paths if os.path.lexists(path) and not (made and _begins_with(path, made))]
+    if conflicts and not overwrite:
+        problem = "already exists"
         if existing is not None:
-            count = "1 picture exists" if len(there) == 1 else f"{len(there)} pictures exist"
-            found = f"{count} already, such as {there[0]}"
+            count = len(conflicts)
+            pictures = "1 picture exists" if count == 1 else f"{count} pictures exist"
+            problem = f"{pictures} already, such as {conflicts[0]}"
         remedy = "remove it" if overwrite is None else "add `overwrite` to replace it"
-        raise OutputExistsError(f"{output}: {found}; {remedy}, or {way_out}")
+        raise OutputExistsError(f"{output}: {problem}; {remedy}, or {way_out}")
     if target.is_symlink():
         raise MediaError(
             f"{output}: a link to {os.readlink(target)}, and nothing is written through links; give "
@@ -92,12 +93,12 @@ def check_output(
 
 def refuse_sources(written: Iterable[str], sources: Iterable[str | Path], option: str = "output") -> None:
     """Raise MediaError if a file that is to be written is one of `sources`, through links of both kinds."""
-    there = {_place_on_disk(path): path for path in written}
-    for source in sources if there.keys() - {None} else ():
+    names = {_place_on_disk(path): path for path in written}
+    for source in sources if names.keys() - {None} else ():
         place = _place_on_disk(source)
-        if place and place in there:
+        if place and place in names:
             raise MediaError(
-                f"{there[place]}: the output is the input {source}; give `{option}` another name "
+                f"{names[place]}: the output is the input {source}; give `{option}` another name "
                 "(`overwrite` does not change this)"
             )
 
@@ -110,9 +111,9 @@ def _place_on_disk(path: str | Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _begins_with(path: str, made: str) -> bool:
+def _begins_with(path: str, magic: str) -> bool:
     with suppress(OSError), open_regular(path) as file:
-        return made.encode() in file.read(HEAD)
+        return magic.encode() in file.read(HEAD)
     return False
 
 
@@ -157,7 +158,7 @@ class Partial:
             self._place = ours.st_dev, ours.st_ino
             self.file.close()
 
-    def is_there(self) -> bool:
+    def has_content(self) -> bool:
         """Return True if a file of this name and content exists, from a run that was killed meanwhile."""
         with suppress(OSError):
             return filecmp.cmp(self.path, self.target, shallow=False)
@@ -168,12 +169,12 @@ class Partial:
         name and `overwrite` is False.
         """
         self.close()
-        found = os.lstat(self.path)
-        if (found.st_dev, found.st_ino) != self._place:
+        status = os.lstat(self.path)
+        if (status.st_dev, status.st_ino) != self._place:
             raise UnexpectedFileError(
                 errno.EINVAL, "another process put this in place of the file that was written", str(self.path)
             )
-        if overwrite or self.is_there():
+        if overwrite or self.has_content():
             os.replace(self.path, self.target)
             return
         try:

@@ -8,7 +8,6 @@ import errno
 import hashlib
 import io
 import json
-import math
 import mmap
 import os
 import secrets
@@ -18,8 +17,11 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import ConfigDict, Field, create_model
+
+from vidrestore.checking import converted
 from vidrestore.errors import MediaError
 
 MEGABYTE = 1 << 20
@@ -192,86 +194,49 @@ def check_pickled(path: Path) -> None:
             raise ValueError("it asks for memory without content for it")
 
 
-# JSON that this program wrote, with limits on size and depth. The schema of a value is a type, several of
-# them in a tuple, a range of integers, `[schema]` for a list, several in it for one of that length, or
-# `{key: schema}` for an object with these keys and any others. `float` means a finite number.
+# JSON that this program wrote, with limits on size and depth
 
 DEEPEST = 32  # most levels of objects and lists; ours have 6
-COUNT = range(1 << 62)
-Types = Mapping[str, Any]
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+
+
+def stored(**fields: Any) -> Any:
+    """Return the kind of an object with these fields, of exact types and finite numbers, and any others."""
+    config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+    definitions: dict[str, Any] = {name: (kind, ...) for name, kind in fields.items()}
+    return create_model("Stored", __config__=config, **definitions)
 
 
 def parse_json(content: bytes | str) -> Any:
     """Parse JSON of at most `DEEPEST` levels. Raises ValueError with the reason."""
     try:
-        found = json.loads(content)
+        value = json.loads(content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except UnicodeDecodeError:
         raise ValueError("not text") from None
-    level: list[Any] = [[found]]
+    level: list[Any] = [[value]]
     for _ in range(DEEPEST + 1):
-        inside = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [inner for each in inside for inner in each if isinstance(inner, dict | list)]
+        groups = (group.values() if isinstance(group, dict) else group for group in level)
+        level = [child for group in groups for child in group if isinstance(child, dict | list)]
         if not level:
-            return found
+            return value
     raise ValueError("nested too deeply")
 
 
-def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, Any]:
-    """Parse a JSON object whose fields have these `types`; others are kept. Raises ValueError with the
-    reason.
-    """
-    found = parse_json(content)
-    if not isinstance(found, dict):
-        raise ValueError(f"an object was expected, found {type(found).__name__}")
-    check_types(found, types or {})
-    return found
+def parse_object(content: bytes | str, kind: Any = None) -> dict[str, Any]:
+    """Parse a JSON object of a `stored` kind. Raises ValueError with the reason."""
+    fields = parse_json(content)
+    if not isinstance(fields, dict):
+        raise ValueError(f"an object was expected, found {type(fields).__name__}")
+    if kind:
+        converted(fields, kind)
+    return fields
 
 
-def read_object(path: Path, types: Types | None = None, limit: int = MEGABYTE) -> dict[str, Any]:
+def read_object(path: Path, kind: Any = None, limit: int = MEGABYTE) -> dict[str, Any]:
     """Parse the object in a file. Raises OSError if it can't be read, ValueError for other content."""
-    return parse_object(read_limited(path, limit), types)
-
-
-def check_types(value: Any, schema: Any, where: str = "") -> None:
-    """Raise ValueError, with the place and the reason, unless a value fits its schema."""
-    if isinstance(schema, Mapping):
-        _need(isinstance(value, dict), value, where)
-        for key, inner in schema.items():
-            if key not in value:
-                raise ValueError(f"{where}{key} is missing")
-            check_types(value[key], inner, f"{where}{key}.")
-    elif isinstance(schema, list):
-        _need(isinstance(value, list), value, where)
-        kinds = schema * len(value) if len(schema) == 1 else schema
-        _need(len(kinds) == len(value), value, where)
-        for number, (each, inner) in enumerate(zip(value, kinds, strict=True)):
-            check_types(each, inner, f"{where}{number}.")
-    elif isinstance(schema, range):
-        _need(isinstance(value, int) and not isinstance(value, bool), value, where)
-        if value not in schema:
-            most = "" if schema.stop == COUNT.stop else f" and less than {schema.stop}"
-            raise ValueError(f"{where[:-1]} is {_short(value)}, expected at least {schema.start}{most}")
-    else:
-        _check_plain(value, schema if isinstance(schema, tuple) else (schema,), where)
-
-
-def _check_plain(value: Any, kinds: tuple[type, ...], where: str) -> None:
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value) if abs(value) < COUNT.stop else math.inf
-    _need(isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds), value, where)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where[:-1]} is not a finite number")
-
-
-def _need(fits: bool, value: Any, where: str) -> None:
-    if not fits:
-        raise ValueError(f"{where[:-1] or 'it'} has the wrong type {type(value).__name__}")
-
-
-def _short(value: int) -> str:
-    return str(value) if abs(value) < COUNT.stop else "far too large"
+    return parse_object(read_limited(path, limit), kind)
 
 
 def digest(content: Mapping[str, Any]) -> str:

@@ -12,8 +12,8 @@ _MACOS = {"cache": "Caches", "config": "Application Support"}
 
 def user_folder(kind: Literal["cache", "config"]) -> Path:
     """Return the user's folder for a kind of files; it may be missing."""
-    if given := os.environ.get(f"XDG_{kind.upper()}_HOME"):
-        return Path(given) / "vidrestore"
+    if base := os.environ.get(f"XDG_{kind.upper()}_HOME"):
+        return Path(base) / "vidrestore"
     if sys.platform == "darwin":
         return Path.home() / "Library" / _MACOS[kind] / "vidrestore"
     if sys.platform == "win32":

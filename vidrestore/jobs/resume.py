@@ -25,7 +25,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, PlanError
@@ -34,12 +33,12 @@ from vidrestore.files.locks import locked
 from vidrestore.files.regular import (
     LARGEST_PLAN,
     MEGABYTE,
-    Types,
     as_json,
     digest,
     is_own,
     is_too_long,
     read_object,
+    stored,
     write_problem,
 )
 from vidrestore.jobs.naming import WORK_SUFFIX
@@ -52,14 +51,9 @@ VERSION = 5
 ATTEMPTS = 100  # tries to make the folder while others remove it
 LOCK = "job.lock"
 _OURS = re.compile(r"\d{8}-\d{8}\.segment|(job|plan)\.json|(job|\d+-\d+)\.lock|\.[0-9a-f.]+\.partial")
-_TYPES: Mapping[str, Types] = {
-    "job": {"version": int, "identity": dict, "overwrite": bool},
-    "plan": {
-        "name": str,
-        "timeline": dict,
-        "damage": (str, NoneType),
-        "restarted": bool,
-    },
+_KINDS = {
+    "job": stored(version=int, identity=dict, overwrite=bool),
+    "plan": stored(name=str, timeline=dict, damage=str | None, restarted=bool),
 }
 
 
@@ -211,7 +205,7 @@ class WorkFolder:
         """
         path = self.path / f"{name}.json"
         try:
-            content = read_object(path, _TYPES[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+            content = read_object(path, _KINDS[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
             if content.pop("checksum", None) != digest(content):
                 raise ValueError("its checksum is wrong")
             return content

@@ -29,7 +29,7 @@ WITH_PARAMETERS = frozenset({"h264", "vp9", "rv10", "rv20", *_MPEG})
 WITH_QUANTISERS = WITH_PARAMETERS | {"mjpeg"}  # codecs whose pictures or packets have them
 PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gives its quantisers
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
-# clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits a pixel.
+# clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits per pixel.
 CODED = 1.5
 LEAST = 1.0  # sigma; the network removes no less
 # Bits of another codec that one of H.264 is worth, at the same PSNR of clips behind real encoders
@@ -160,7 +160,7 @@ def jpeg_planes(data: bytes) -> tuple[JpegPlane, ...]:
             tables[segment[0] & 15] = steps.reshape(8, 8)
             segment = segment[end:]
         if marker in _FRAMES and len(segment) > 5:
-            parts = [segment[at : at + 3] for at in range(6, 6 + 3 * segment[5], 3)]
+            parts = [segment[offset : offset + 3] for offset in range(6, 6 + 3 * segment[5], 3)]
             if all(len(part) == 3 and part[2] in tables for part in parts):
                 return tuple(JpegPlane(part[1] >> 4, part[1] & 15, tables[part[2]]) for part in parts)
     return ()

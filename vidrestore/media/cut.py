@@ -28,45 +28,45 @@ class Cut:
 
     def keeps(self, packet: Packet[Any]) -> bool:
         """Return True if the packet belongs to the span; a subtitle that reaches beyond it is shortened."""
-        begins = seconds(packet, packet.pts if packet.pts is not None else packet.dts)
-        if begins is None:
+        start = seconds(packet, packet.pts if packet.pts is not None else packet.dts)
+        if start is None:
             return True
         if packet.stream.disposition & Disposition.attached_pic:
             packet.pts = packet.dts = ceil((self.start or 0) / packet.time_base)
             return True
         if packet.stream.type == "subtitle":
-            return self._shortened(packet, begins)
+            return self._shortened(packet, start)
         if packet.stream.type == "video":
-            return self._decodable(packet, begins)
-        return self.holds(begins)
+            return self._decodable(packet, start)
+        return self.holds(start)
 
     def holds(self, time: Fraction) -> bool:
         """Return True for a time in the span."""
         return (self.start is None or time >= self.start) and (self.stop is None or time < self.stop)
 
-    def _shortened(self, packet: Packet[Any], begins: Fraction) -> bool:
-        ends = begins + (packet.duration or 0) * packet.time_base
-        first = begins if self.start is None else max(begins, self.start)
-        last = ends if self.stop is None else min(ends, self.stop)
-        if (first > begins and first >= ends) or (self.stop is not None and begins >= self.stop):
+    def _shortened(self, packet: Packet[Any], start: Fraction) -> bool:
+        end = start + (packet.duration or 0) * packet.time_base
+        first = start if self.start is None else max(start, self.start)
+        last = end if self.stop is None else min(end, self.stop)
+        if (first > start and first >= end) or (self.stop is not None and start >= self.stop):
             return False
-        if first > begins:
+        if first > start:
             packet.pts = packet.dts = ceil(first / packet.time_base)
-        if (first, last) != (begins, ends):
+        if (first, last) != (start, end):
             packet.duration = round((last - first) / packet.time_base)
         return True
 
-    def _decodable(self, packet: Packet[Any], begins: Fraction) -> bool:
+    def _decodable(self, packet: Packet[Any], start: Fraction) -> bool:
         """Return True for a packet after the first key frame, decoded before the end of the span."""
         if self.start is not None:
-            if packet.stream_index not in self._keys and packet.is_keyframe and begins >= self.start:
-                self._keys[packet.stream_index] = begins
-            if begins < self._keys.get(packet.stream_index, begins + 1):
+            if packet.stream_index not in self._keys and packet.is_keyframe and start >= self.start:
+                self._keys[packet.stream_index] = start
+            if start < self._keys.get(packet.stream_index, start + 1):
                 return False
-        decoded = begins if packet.dts is None else packet.dts * packet.time_base
+        decoded = start if packet.dts is None else packet.dts * packet.time_base
         return self.stop is None or decoded < self.stop
 
-    def passed(self, packet: Packet[Any]) -> bool:
+    def is_passed_by(self, packet: Packet[Any]) -> bool:
         """Return True if all packets of the span are certainly before this one."""
         time = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
         return self.stop is not None and time is not None and time >= self.stop + APART

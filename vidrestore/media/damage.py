@@ -18,19 +18,14 @@ _UNUSUAL = 10  # a hole is this many times longer than the mean time between fra
 
 @dataclass
 class Damage:
-    """Signs of a damaged source; complete when all frames have been read.
+    """Signs of a damaged source; complete when all frames have been read."""
 
-    `messages` are FFmpeg's errors and our own findings, without repetitions, at most a hundred; `corrupt_pts`
-    are the times of frames marked corrupt; `missing_frames` counts pictures that are in the file but did not
-    decode; `early_end` is the seconds between the end of the last frame and the stream's own end. `structure`
-    yields findings that a walk through the file makes, which is begun only if they are asked for.
-    """
-
+    # FFmpeg's errors and our own findings, without repetitions, at most a hundred
     messages: list[str] = field(default_factory=list)
-    corrupt_pts: list[int] = field(default_factory=list)
-    missing_frames: int = 0
-    early_end: Fraction = Fraction(0)
-    structure: Iterable[str] = ()
+    corrupt_pts: list[int] = field(default_factory=list)  # times of the frames that are marked corrupt
+    missing_frames: int = 0  # pictures that are in the file but did not decode
+    early_end: Fraction = Fraction(0)  # seconds between the end of the last frame and the stream's own end
+    structure: Iterable[str] = ()  # findings of a walk through the file, which `walk` begins
 
     @property
     def found(self) -> bool:
@@ -86,7 +81,7 @@ class Holes:
         self.time_base = time_base
         self._first: int | None = None
         self._last = self._end = self._number = 0
-        self._found: list[tuple[int, int]] = []  # end of a packet, and ticks until the next
+        self._gaps: list[tuple[int, int]] = []  # end of a packet, and ticks until the next
 
     def add(self, packet: Packet[VideoStream]) -> None:
         if not self.counts or packet.dts is None:
@@ -96,16 +91,16 @@ class Holes:
             self._first = packet.dts
         elif (
             packet.dts - self._end > (0 if self.numbered else max(self.least, duration))
-            and len(self._found) < MESSAGES_KEPT
+            and len(self._gaps) < MESSAGES_KEPT
         ):
-            self._found.append((self._end, packet.dts - self._end))
+            self._gaps.append((self._end, packet.dts - self._end))
         self._last, self._end = packet.dts, packet.dts + duration
         self._number += 1
 
     def messages(self) -> Iterator[str]:
         """Yield a message for each hole; complete when all packets were added."""
         mean = (self._last - (self._first or 0)) / max(1, self._number)
-        for place, ticks in self._found:
+        for place, ticks in self._gaps:
             if self.exact or ticks > _UNUSUAL * mean:
                 seconds, begin = float(ticks * self.time_base), float(place * self.time_base)
                 yield f"the video lacks {seconds:.3f} s from {begin:.3f} s on"
@@ -119,9 +114,9 @@ class PictureCount:
         self.frames = self._interlaced = self._lost = self._unmatched = 0
         self._floor = floor  # packets with a pts below it don't count
         self._started = False
-        self._waiting: set[int] = set()
+        self._due: set[int] = set()  # pts of the pictures that may still come
 
-    def sent(self, packet: Packet[VideoStream], time: int | None) -> None:
+    def add_packet(self, packet: Packet[VideoStream], time: int | None) -> None:
         """Count a packet sent to the decoder; `time` is when its picture is due, None if unknown."""
         if not self._started:
             if not packet.is_keyframe:
@@ -133,35 +128,35 @@ class PictureCount:
         if packet.is_discard or not _holds_picture(self.codec, packet):
             return
         if time is not None and (self._floor is None or time >= self._floor):
-            self._waiting.add(time)
+            self._due.add(time)
 
     def lacks_picture(self, time: int | None) -> None:
         """Take back the picture that a packet was counted for."""
-        self._waiting.discard(time)
+        self._due.discard(time)
 
-    def received(self, pts: int, interlaced: bool) -> None:
+    def add_frame(self, pts: int, interlaced: bool) -> None:
         """Count a decoded frame; frames come in the order of their pts, so pictures due earlier are lost."""
         if self._floor is not None and pts < self._floor:
             return
         self.frames += 1
         self._interlaced += interlaced
-        if pts in self._waiting:
-            self._waiting.remove(pts)
+        if pts in self._due:
+            self._due.remove(pts)
         else:
             self._unmatched += 1
-        earlier = {waiting for waiting in self._waiting if waiting < pts}
+        earlier = {time for time in self._due if time < pts}
         self._lost += len(earlier)
-        self._waiting -= earlier
+        self._due -= earlier
 
     @property
     def pending(self) -> int:
         """The number of pictures that may still come."""
-        return len(self._waiting)
+        return len(self._due)
 
     def missing(self, finished: bool) -> int:
         """Return the number of lost pictures; until `finished`, those in the decoder don't count."""
-        waiting = self.pending if finished else 0
-        lost = max(0, self._lost + waiting - self._unmatched)
+        pending = self.pending if finished else 0
+        lost = max(0, self._lost + pending - self._unmatched)
         # each field had its own packet
         fields_alone = self._interlaced and lost <= self.frames <= lost + 1
         return 0 if fields_alone else lost

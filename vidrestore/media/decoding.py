@@ -39,6 +39,7 @@ _HARMLESS = re.compile(
 )
 # names under which FFmpeg reads raw AV1, beside that of the format
 _OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_merge"})
+# decoders that may give the picture of a packet later
 _LATER = Capabilities.delay | Capabilities.frame_threads
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
@@ -47,17 +48,93 @@ class _UndrainedError(Exception):
     """A decoder with threads had an error at the end and holds pictures that PyAV can't get."""
 
 
-class Decoding:
-    """One pass over the video stream of `source`; problems are added to `damage`. With `losses` pictures have
-    their quantisers. `restarted` means that the clock is set back within the file, so that only a read from
-    the start knows the times.
+class PacketClock:
+    """Follows the clock of a file's packets: where it is set back, a key frame moves behind all before it,
+    with all that follows.
     """
+
+    def __init__(self) -> None:
+        self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
+        self.mended: list[int] = []  # times made up for pictures whose own did not rise
+        self._dts = self._pts = self._stop = _NEVER  # latest times: of decoding as stored, shown, ended
+        self._earlier = self._dts, self._pts, self._stop  # before the last packet
+        self._single = False  # whether the clock was set back at the last packet
+        self._recent: deque[int] = deque(maxlen=2)  # pts of the packets before
+
+    def follow(self, packet: Packet[VideoStream]) -> tuple[int, ...]:
+        """Move a packet; return the pts of those before it if the clock is set back there."""
+        restart: tuple[int, ...] = ()
+        if packet.dts is None or packet.pts is None:
+            return restart
+        was_single, self._single = self._single, False
+        if was_single and packet.dts > self._earlier[0]:  # the clock is as it was: that was one packet
+            self.restarts.pop()
+            self.mended.append(self._pts)
+            self._dts, self._pts, self._stop = self._earlier
+        moved = self.restarts[-1][1] if self.restarts else 0
+        if self._earlier[0] < packet.dts < self._dts:  # only the packet before was out of step
+            self._dts, self._pts, self._stop = self._earlier
+        self._earlier = self._dts, self._pts, self._stop
+        if packet.is_keyframe and packet.dts < self._dts and packet.pts + moved <= self._pts:
+            moved, restart = self._stop - packet.pts, tuple(self._recent)
+            self.restarts.append((self._pts, moved))
+            self._single = True
+            self._dts = packet.dts
+        self._dts = max(self._dts, packet.dts)
+        packet.pts, packet.dts = packet.pts + moved, packet.dts + moved
+        self._recent.append(packet.pts)
+        self._pts = max(self._pts, packet.pts)
+        self._stop = max(self._stop, packet.pts + max(1, packet.duration or 0))
+        return restart
+
+
+class PictureTimes:
+    """The times of pictures: their packets' own, in a raw stream their numbers, and with `video.by_order` the
+    times of packets in order.
+    """
+
+    def __init__(self, video: VideoInfo) -> None:
+        self.video = video
+        self._sent = self._shown = 0  # packets and pictures of a raw stream
+        self._queue: deque[int] = deque()  # times of packets whose picture is still due
+        self._last: int | None = None  # the latest of them
+
+    def due(self, packet: Packet[VideoStream]) -> int | None:
+        """Return the time of the picture in a packet, or of the picture that will be shown in its place."""
+        if self.video.numbered:
+            self._sent += bool(self._sent or packet.is_keyframe)
+            return self._sent - 1
+        if not self.video.by_order:
+            return packet.dts if packet.pts is None else packet.pts
+        rises = packet.pts is not None and (self._last is None or packet.pts > self._last)
+        time = packet.pts if rises else packet.dts
+        if time is not None:
+            self._queue.append(time)
+            self._last = time
+        return self._last
+
+    def assign(self, picture: VideoFrame) -> None:
+        """Set a picture's pts; it stays None if the file has none."""
+        if self.video.numbered:
+            picture.pts, picture.duration, picture.time_base = self._shown, 1, self.video.time_base
+            self._shown += 1
+        elif self.video.by_order:
+            # one picture per packet, so the n-th picture shown has the n-th time
+            picture.pts = self._queue.popleft() if self._queue else None
+        elif picture.pts is None and not self.video.reordered:
+            picture.pts = picture.dts  # without reordering, the two are equal
+
+
+class Decoding:
+    """One pass over the video stream of `source`, which adds problems to `damage`."""
 
     def __init__(
         self, source: str, video: VideoInfo, threads: int, damage: Damage, *, losses: bool, restarted: bool
     ) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
-        self.losses, self.restarted = losses, restarted
+        self.losses = losses  # whether pictures have their quantisers
+        self.restarted = restarted  # whether the clock is set back: only a read from the start has the times
+        self.clock, self._times = PacketClock(), PictureTimes(video)
         self._count = PictureCount(video.codec)
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
@@ -69,10 +146,6 @@ class Decoding:
         self.jpeg: tuple[JpegPlane, ...] = ()  # of the packet of the latest picture, if that is a JPEG
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
-        # times of packets whose picture is still due (`video.by_order`)
-        self._times: deque[int] | None = None
-        self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
-        self.mended: list[int] = []  # times made up for pictures whose own did not rise
 
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
@@ -106,8 +179,8 @@ class Decoding:
             yield from self._ordered(self._pictures_from(start_pts, around, self.threads))
         except _UndrainedError:
             self.damage.missing_frames += self._count.missing(finished=False)
-            again = start_pts if self._last is None else self._last + 1
-            yield from self._ordered(self._pictures_from(again, around if self._last is None else 0, 1))
+            resume_pts = start_pts if self._last is None else self._last + 1
+            yield from self._ordered(self._pictures_from(resume_pts, around if self._last is None else 0, 1))
 
     def _pictures_from(self, start_pts: int | None, around: int, threads: int) -> Generator[VideoFrame]:
         if start_pts is None:
@@ -139,15 +212,8 @@ class Decoding:
         yield None
 
     def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
-        self._count = PictureCount(self.video.codec, floor)
-        self._holes = None
-        self._sent = self._shown = 0
-        self._queued: int | None = None  # the latest of `_times`
-        self.restarts, self.mended = [], []
-        self._clock = self._latest = self._stop = _NEVER  # latest times: of decoding as stored, shown, ended
-        self._earlier = self._clock, self._latest, self._stop  # before the last packet
-        self._single = False  # whether the clock was set back at the last packet
-        self._before: deque[int] = deque(maxlen=2)  # pts of the packets before
+        self.clock, self._times = PacketClock(), PictureTimes(self.video)
+        self._count, self._holes = PictureCount(self.video.codec, floor), None
         with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
             opened = open_input(self.source)
         with opened as container:
@@ -156,15 +222,13 @@ class Decoding:
                     self._complain(f"{name}: {message}")
             stream = video_stream(container)
             lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
-            self._follows = target is None and lead is None  # MP4 and MOV have times by their index
+            # MP4 and MOV have times by their index
+            follows = target is None and lead is None and not self.video.by_order
             if target is None and floor is None:
                 self._holes = Holes(container.format.name, self.video.time_base)
             if container.format.name == "avi":
                 self.reach = _packets_up_to_empty(self.source, stream.index)
             context = stream.codec_context
-            # whether the decoder gives the picture of a packet at once, if that has one
-            self._is_immediate = not context.codec.capabilities & _LATER
-            self._times = deque() if self.video.by_order else None
             names = _OBU_READERS | {context.name, context.codec.canonical_name, container.format.name}
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
@@ -175,7 +239,7 @@ class Decoding:
                 context.thread_type = "NONE" if threads == 1 else "FRAME"
                 context.thread_count = threads
                 try:
-                    packets = self._read(_packets(container, stream, target, self._complain), lead)
+                    packets = self._read(_packets(container, stream, target, self._complain), lead, follows)
                     pictures = self._decode_packets(packets, stream, target is not None)
                     yield from self._mended(pictures) if target is None else pictures
                     # fields with packets of their own aren't pictures to wait for
@@ -186,7 +250,7 @@ class Decoding:
                     context.flush_buffers()
 
     def _read(
-        self, packets: Iterator[Packet[VideoStream] | None], lead: int | None
+        self, packets: Iterator[Packet[VideoStream] | None], lead: int | None, follows: bool
     ) -> Iterator[Packet[VideoStream] | None]:
         while True:
             with self._errors.calling():
@@ -194,8 +258,9 @@ class Decoding:
             if packet is None:
                 yield None
                 return
-            if self._follows:
-                self._follow(packet)
+            if follows and (restart := self.clock.follow(packet)):
+                # packets of a TS are counted from 0 again, so that one of the last seems cut short
+                self._marked = [pts for pts in self._marked if pts not in restart]
             duration = packet.duration or 0
             self.longest = max(self.longest, duration)
             if self._holes:
@@ -207,32 +272,6 @@ class Decoding:
             if lead is not None and packet.dts is not None:
                 self.reach = max(self.reach, packet.dts + duration + lead)
             yield packet
-
-    def _follow(self, packet: Packet[VideoStream]) -> None:
-        """Move a key frame, and what follows, behind all before it if the clock was set back there."""
-        if packet.dts is None or packet.pts is None or self._times is not None:
-            return
-        before, self._single = self._single, False
-        if before and packet.dts > self._earlier[0]:  # the clock is as it was: that was one packet
-            self.restarts.pop()
-            self.mended.append(self._latest)
-            self._clock, self._latest, self._stop = self._earlier
-        moved = self.restarts[-1][1] if self.restarts else 0
-        if self._earlier[0] < packet.dts < self._clock:  # only the packet before was out of step
-            self._clock, self._latest, self._stop = self._earlier
-        self._earlier = self._clock, self._latest, self._stop
-        if packet.is_keyframe and packet.dts < self._clock and packet.pts + moved <= self._latest:
-            moved = self._stop - packet.pts
-            # packets of a TS are counted from 0 again, so that one of the last seems cut short
-            self._marked = [pts for pts in self._marked if pts not in self._before]
-            self.restarts.append((self._latest, moved))
-            self._single = True
-            self._clock = packet.dts
-        self._clock = max(self._clock, packet.dts)
-        packet.pts, packet.dts = packet.pts + moved, packet.dts + moved
-        self._before.append(packet.pts)
-        self._latest = max(self._latest, packet.pts)
-        self._stop = max(self._stop, packet.pts + max(1, packet.duration or 0))
 
     def _decode_packets(
         self, packets: Iterator[Packet[VideoStream] | None], stream: VideoStream, sought: bool
@@ -256,8 +295,8 @@ class Decoding:
             if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
             if not _is_hidden(self.video.codec, packet):
-                due = self._due(packet)
-                self._count.sent(packet, due)
+                due = self._times.due(packet)
+                self._count.add_packet(packet, due)
         try:
             with self._errors.calling():
                 pictures = stream.codec_context.decode(packet)
@@ -265,12 +304,20 @@ class Decoding:
             where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
             return []
-        if packet and not pictures and self._is_immediate and not self.damage.found:
+        has_delay = stream.codec_context.codec.capabilities & _LATER
+        if packet and not pictures and not has_delay and not self.damage.found:
             # the picture before stays, as in recordings of screens (TSCC)
             self._count.lacks_picture(due)
             self.reach = max(self.reach, (due or 0) + (packet.duration or 0))
         for picture in pictures:
-            self._time(picture)
+            self._times.assign(picture)
+            if picture.pts is None:
+                raise MediaError(
+                    f"{self.source}, frame {self._number}: it has no time stamp, and making one up could put "
+                    "it in the wrong place; give the frames times first, for example: ffmpeg -i IN -c:v ffv1 "
+                    "OUT.mkv"
+                )
+            self._count.add_frame(picture.pts, picture.interlaced_frame)
         return [self._cropped(picture, stream) for picture in pictures] if any(self.video.crop) else pictures
 
     def _cropped(self, picture: VideoFrame, stream: VideoStream) -> VideoFrame:
@@ -282,54 +329,24 @@ class Decoding:
         cropped.pts, cropped.duration = picture.pts, picture.duration
         return cropped
 
-    def _due(self, packet: Packet[VideoStream]) -> int | None:
-        """Return the time of the picture in a packet, or of the picture that will be shown in its place."""
-        if self.video.numbered:
-            self._sent += bool(self._sent or packet.is_keyframe)
-            return self._sent - 1
-        if self._times is None:
-            return packet.dts if packet.pts is None else packet.pts
-        rises = packet.pts is not None and (self._queued is None or packet.pts > self._queued)
-        time = packet.pts if rises else packet.dts
-        if time is not None:
-            self._times.append(time)
-            self._queued = time
-        return self._queued
-
-    def _time(self, picture: VideoFrame) -> None:
-        if self.video.numbered:
-            picture.pts, picture.duration, picture.time_base = self._shown, 1, self.video.time_base
-            self._shown += 1
-        elif self._times is not None:
-            # one picture per packet, so the n-th picture shown has the n-th time
-            picture.pts = self._times.popleft() if self._times else None
-        elif picture.pts is None and not self.video.reordered:
-            picture.pts = picture.dts  # without reordering, the two are equal
-        if picture.pts is None:
-            raise MediaError(
-                f"{self.source}, frame {self._number}: it has no time stamp, and making one up could put it "
-                "in the wrong place; give the frames times first, for example: ffmpeg -i IN -c:v ffv1 OUT.mkv"
-            )
-        self._count.received(picture.pts, picture.interlaced_frame)
-
     def _mended(self, pictures: Iterator[VideoFrame]) -> Iterator[VideoFrame]:
         """Yield pictures; one that repeats the time before it, or whose time is out of step with both its
         neighbours, gets the middle of the gap between these.
         """
-        last, waiting = None, next(pictures, None)
-        while waiting is not None:
-            following = next(pictures, None)
-            pts, later = _pts(waiting), None if following is None else _pts(following)
-            wrong = last is not None and (pts <= last or (later is not None and last < later < pts))
+        last, picture = None, next(pictures, None)
+        while picture is not None:
+            next_picture = next(pictures, None)
+            pts, next_pts = _pts(picture), None if next_picture is None else _pts(next_picture)
+            wrong = last is not None and (pts <= last or (next_pts is not None and last < next_pts < pts))
             if wrong and not self.damage.found:
                 assert last is not None
-                later = last + max(2, self.longest) if later is None else later
-                if later > last + 1:
-                    waiting.pts = (last + later) // 2
-                    self.mended.append(waiting.pts)
-            last = _pts(waiting)
-            yield waiting
-            waiting = following
+                next_pts = last + max(2, self.longest) if next_pts is None else next_pts
+                if next_pts > last + 1:
+                    picture.pts = (last + next_pts) // 2
+                    self.clock.mended.append(picture.pts)
+            last = _pts(picture)
+            yield picture
+            picture = next_picture
 
     def _ordered(self, pictures: Generator[VideoFrame]) -> Iterator[VideoFrame]:
         """Yield pictures in increasing order of time; in a damaged stream, late pictures count as missing.
@@ -394,7 +411,7 @@ def _packets_up_to_empty(path: str, number: int) -> int:
         file.seek(max(0, os.path.getsize(path) - _LARGEST_INDEX))
         _, name, index = file.read().rpartition(b"idx1")
     length = int.from_bytes(index[:4], "little") if name else 0
-    entries = [index[at : at + 16] for at in range(4, min(4 + length, len(index) - 15), 16)]
+    entries = [index[offset : offset + 16] for offset in range(4, min(4 + length, len(index) - 15), 16)]
     sizes = [entry[12:16] for entry in entries if entry[:3] == b"%02dd" % number]
     return len(sizes) if sizes and not any(sizes[-1]) else 0
 

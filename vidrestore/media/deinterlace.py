@@ -37,14 +37,13 @@ AROUND = 2  # pictures before and after those wanted, on which they depend
 
 
 class Deinterlacer:
-    """Returns the pictures of a stream as whole frames; `info` describes them.
-
-    With `fields` each field becomes a picture. `ticks` are those of `info` in one of the stream: times of
-    fields count halves, those of film quarters. Without `fields`, `second` is that of the latest interlaced
-    one, half a frame later. Raises MediaError for a size or pixel format that the filters don't support.
+    """Returns the pictures of a stream as whole frames, with `fields` one for each field. Raises MediaError
+    for a size or pixel format that the filters don't support.
     """
 
-    second: VideoFrame | None = None
+    second: VideoFrame | None = (
+        None  # without `fields`, that of the latest interlaced one, half a frame later
+    )
 
     def __init__(self, source: str, video: VideoInfo, scan: Scan, *, fields: bool = False) -> None:
         self.video, self.scan, self.fields = video, scan, fields
@@ -66,7 +65,7 @@ class Deinterlacer:
             result, _ = next(self._filtered(blank, "bwdif"))
         except av.error.FFmpegError:
             small = f"{source}: {size[0]}x{size[1]} is too small to deinterlace {self.video.pix_fmt}"
-            raise MediaError(f"{small}; no way is known") from None
+            raise MediaError(f"{small}; `scan=progressive` leaves it as it is") from None
         if layout_of(result.format.name).format != self.video.format:
             raise MediaError(
                 f"{source}: {self.video.pix_fmt} can't be deinterlaced without a loss; convert it first, "
@@ -148,13 +147,13 @@ class Deinterlacer:
         count, mode = (2, "send_field") if self.scan.kind == "fields" else (1, "send_frame")
         nodes += [graph.add(name, FILTERS[name].format(mode)), graph.add("buffersink")]
         graph.link_nodes(*nodes).configure()
-        waiting: deque[VideoFrame] = deque()
+        sources: deque[VideoFrame] = deque()
         for picture in chain(pictures, [None]):
             graph.vpush(picture)
-            waiting.extend([picture] * count if picture else [])
+            sources.extend([picture] * count if picture else [])
             with suppress(av.error.BlockingIOError, av.error.EOFError):
                 while True:
-                    result, source = graph.vpull(), waiting.popleft()
+                    result, source = graph.vpull(), sources.popleft()
                     if not self.fields:  # the filter counts in halves of a tick
                         result.pts, result.duration = source.pts, source.duration
                     yield result, source
@@ -170,9 +169,9 @@ class Deinterlacer:
         groups = groupby(frames, lambda frame: self._cycle(frame[0].pts or 0))
         cycles = ((number, list(group)) for number, group in groups)
         before: list[Whole] = []
-        for (number, cycle), (following, next_cycle) in pairwise(chain(cycles, [(-1, [])])):
+        for (number, cycle), (next_number, next_cycle) in pairwise(chain(cycles, [(-1, [])])):
             start, last = cycle[0][0].pts or 0, cycle[-1:]
-            is_next = following == number + 1
+            is_next = next_number == number + 1
             end = next_cycle[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
             if len(cycle) >= CYCLE and sum(rows is None for _, rows in cycle) > CYCLE / 2:
                 del cycle[_repetition(before + cycle) - len(before)]

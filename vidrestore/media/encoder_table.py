@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 FEWEST_THREADS = 4
 # x264 limits the vertical motion that it follows to what the thread of the frame before has finished, about
@@ -16,14 +16,14 @@ MOST_LEVELS = 6  # most levels of SVT-AV1's parallelism
 
 @dataclass(frozen=True)
 class EncoderRow:
-    """An encoder, its pixel formats (our name -> the name that it is fed), and its limits."""
+    """An encoder, the videos that it can store, and its settings."""
 
     name: str
     codec: str
     containers: tuple[str, ...]
-    formats: Mapping[str, str]
-    lossy: Mapping[str, str] = field(default_factory=dict)
-    lossless: Mapping[str, str] | None = None
+    formats: Mapping[str, str]  # the reader's pixel format -> the one that the encoder gets
+    lossy: Mapping[str, str] = field(default_factory=dict)  # settings
+    lossless: Mapping[str, str] | None = None  # settings; None without a lossless mode
     crf: int = 0  # the largest value of its quality scale; 0: it has none
     quality: str = "crf"  # the encoder's name for that setting
     preset: str | None = None  # the encoder's name for its speed setting
@@ -31,29 +31,38 @@ class EncoderRow:
     odd_chroma: bool = True  # True if sizes may be odd with subsampled chroma
     smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
+    greatest_rate: int | None = None  # frames per second of its own planning
+    thread_settings: Callable[[int], dict[str, str]] = lambda threads: {}  # if it has settings for them
+    avx2_settings: dict[str, str] = field(default_factory=dict)  # which make its bits repeatable
+    wrong_dts: int = 0  # frames of the longest videos whose decoding times are wrong [measured]
+    # HDR: the option, its keys of mastering display and light level, whether these are in integer steps
+    hdr: tuple[str, str, str, bool] | None = None
+    # what keeps the chroma location: the stream, that of 4:2:0 only, or Matroska's and WebM's header
+    location: Literal["stream", "4:2:0", "header"] = "stream"
 
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """An encoder with everything needed to open it, as plain values that can be stored in a plan.
+    """An encoder with everything needed to open it, as plain values that can be stored in a plan."""
 
-    `pix_fmt` is the encoder's input format; `container` is FFmpeg's name of the muxer; `options` are all of
-    the encoder's options but those that follow from `threads`, on which some encoders' bits depend.
-    """
-
-    encoder: str
-    pix_fmt: str
-    container: str
-    options: Mapping[str, str]
+    encoder: str  # FFmpeg's name
+    pix_fmt: str  # of the frames that it gets
+    container: str  # FFmpeg's name of the muxer
+    options: Mapping[str, str]  # all but those that follow from `threads`
     codec_tag: str | None = None
-    threads: int = FEWEST_THREADS
+    threads: int = FEWEST_THREADS  # the bits of some encoders depend on it
     lossless: bool = False
     why: str = ""  # why it was chosen, in words
 
     @property
+    def row(self) -> EncoderRow:
+        """The encoder's row of the table; an empty one for pictures and pipes."""
+        return ENCODERS.get(self.encoder, EncoderRow(self.encoder, "", (), {}))
+
+    @property
     def settings(self) -> dict[str, str]:
         """All options, those by `threads` included."""
-        return merged(thread_settings(self.encoder, self.threads), self.options)
+        return merged(self.row.thread_settings(self.threads), self.options)
 
 
 def encoder_threads(cores: int, height: int) -> int:
@@ -61,23 +70,18 @@ def encoder_threads(cores: int, height: int) -> int:
     return max(FEWEST_THREADS, min(cores * 3 // 2, height // LINES_PER_THREAD))
 
 
-def repeatable(encoder: str) -> dict[str, str]:
+def repeatable(row: EncoderRow) -> dict[str, str]:
     """Return the settings that make an encoder's output repeatable for one number of threads."""
-    if encoder not in ("libx264", "libx264rgb") or platform.machine().lower() not in ("x86_64", "amd64"):
+    if not row.avx2_settings or platform.machine().lower() not in ("x86_64", "amd64"):
         return {}
     from vidrestore.models.fast.linear import processor_has  # which imports torch
 
-    return {"x264-params": "asm=AVX2"} if processor_has("avx2") else {}  # without AVX2 it would crash
+    return row.avx2_settings if processor_has("avx2") else {}  # without AVX2 it would crash
 
 
-def thread_settings(encoder: str, threads: int) -> dict[str, str]:
-    """Return the settings of encoders that have their own for the number of threads."""
-    if encoder == "libx265":
-        frames = min(max(threads // 4, 2), threads)
-        return {"x265-params": f"log-level=error:pools={threads}:frame-threads={frames}"}
-    if encoder == "libsvtav1":
-        return {"svtav1-params": f"lp={min(threads, MOST_LEVELS)}"}
-    return {}
+def _x265_threads(threads: int) -> dict[str, str]:
+    frames = min(max(threads // 4, 2), threads)
+    return {"x265-params": f"log-level=error:pools={threads}:frame-threads={frames}"}
 
 
 def merged(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -127,12 +131,14 @@ FFV1_FORMATS = (
 
 _ALL, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
 _X26X: dict[str, Any] = {"crf": 51, "preset": "preset", "presets": X26X_PRESETS}
-_X264: dict[str, Any] = {"lossless": {"qp": "0"}, "smallest": (2, 2), **_X26X}
+_X264: dict[str, Any] = {"lossless": {"qp": "0"}, "smallest": (2, 2), "location": "4:2:0", **_X26X}
+_X264["avx2_settings"] = {"x264-params": "asm=AVX2"}
+_HDR = ("x264-params", "mastering-display", "cll", True)
 _FFV1 = {"level": "3", "slices": "4", "slicecrc": "1"}
 _VP9 = {"cpu-used": "3", "row-mt": "1"}
 TABLE = (
     # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
-    EncoderRow("libx264", "h264", _ALL, _yuv("420 422 444", (8, 10)), odd_chroma=False, **_X264),
+    EncoderRow("libx264", "h264", _ALL, _yuv("420 422 444", (8, 10)), odd_chroma=False, hdr=_HDR, **_X264),
     EncoderRow("libx264rgb", "h264", _ALL, {"gbrp": "rgb24"}, **_X264),
     EncoderRow(
         "libx265",
@@ -143,6 +149,10 @@ TABLE = (
         odd_chroma=False,
         smallest=(64, 16),  # narrower, it writes beyond its buffers: it crashes [measured up to 48]
         tags=HEVC_TAGS,
+        thread_settings=_x265_threads,
+        wrong_dts=2,
+        hdr=("x265-params", "master-display", "max-cll", True),
+        location="4:2:0",
         **_X26X,
     ),
     EncoderRow(
@@ -156,6 +166,9 @@ TABLE = (
         preset="preset",
         presets=_numbers(-1, 13),
         smallest=(32, 16),  # narrower, it crashes [measured up to 24]
+        greatest_rate=240,
+        thread_settings=lambda threads: {"svtav1-params": f"lp={min(threads, MOST_LEVELS)}"},
+        hdr=("svtav1-params", "mastering-display", "content-light", False),
     ),
     EncoderRow(
         "libvpx-vp9",
@@ -167,9 +180,12 @@ TABLE = (
         crf=63,
         preset="cpu-used",
         presets=_numbers(-16, 16),
+        location="header",
     ),
-    EncoderRow("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
-    EncoderRow("ffv1", "ffv1", ("matroska", "mp4"), FFV1_FORMATS, lossy=_FFV1, lossless=_FFV1),
+    EncoderRow(
+        "prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), {"profile": "hq"}, location="header"
+    ),
+    EncoderRow("ffv1", "ffv1", ("matroska", "mp4"), FFV1_FORMATS, _FFV1, _FFV1, location="header"),
 )
 ENCODERS = {row.name: row for row in TABLE}
 PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")

@@ -36,7 +36,7 @@ from vidrestore.media.picture_writer import choose_picture_encoder
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
-from vidrestore.media.stream_copier import named
+from vidrestore.media.stream_copier import label
 from vidrestore.media.streams import encoded_sound
 from vidrestore.media.y4m import check_written
 from vidrestore.options import EncoderOptions
@@ -72,8 +72,8 @@ def choose_encoder(
     if source.container == PICTURES:
         video = _playable(video, container, options)
     threads = options.threads or encoder_threads(cores, video.height)
-    wanted = _Request(source, video, container, options, threads)
-    choice = wanted.choice(wanted.row())
+    request = _Request(source, video, container, options, threads)
+    choice = request.choice(request.row())
     try_encoder(choice, video, output.name)
     return choice
 
@@ -113,21 +113,21 @@ class _Request:
         """Return the encoder that is asked for, else the first of the candidates that fits."""
         name, video = str(self.options.encoder), self.video
         if not self.is_named:
-            found = next(filter(self.fits, self.candidates(self.container)), None)
+            row = next(filter(self.fits, self.candidates(self.container)), None)
             kind = "lossless encoder" if self.options.lossless else "encoder"
             pixels = f"{video.format.name} at {video.width}x{video.height}"
             reason = f"{SUFFIXES[self.container]} has no {kind} for {pixels}"
         elif name in ENCODERS:
             why_not = obstacle(ENCODERS[name], video, self.container, self.options.lossless)
-            found, reason = None if why_not else ENCODERS[name], f"{name}: {why_not}"
+            row, reason = None if why_not else ENCODERS[name], f"{name}: {why_not}"
         else:
             codec = _CODECS.get(name.lower(), name.lower())
-            meant = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
-            hint = f"; did you mean {meant}?" if meant else ";"
+            suggestion = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
+            hint = f"; did you mean {suggestion}?" if suggestion else ";"
             raise OptionError(f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}")
-        if found is None:
+        if row is None:
             raise MediaError(f"{self.source.path}: {reason}; {self.way_out()}")
-        return found
+        return row
 
     def candidates(self, container: str) -> Iterator[EncoderRow]:
         """Yield the encoders of a container, the best first: those of the source's codec before others."""
@@ -146,8 +146,8 @@ class _Request:
             for row in self.candidates(home):
                 if self.fits(row, home):
                     is_here = home == self.container
-                    there = f"`output=NAME{SUFFIXES[home]}` works (with {row.name})"
-                    return f"`encoder={row.name}` can" if is_here else there
+                    advice = f"`output=NAME{SUFFIXES[home]}` works (with {row.name})"
+                    return f"`encoder={row.name}` can" if is_here else advice
         return (
             f"no encoder here keeps {self.video.format.name}; convert the source first, for example to "
             "gbrp16le, yuv444p16le or gray16le in FFV1"
@@ -158,7 +158,7 @@ class _Request:
         video, options = self.video, self.options
         pix_fmt, settings = row.formats[video.format.name], row.lossless if options.lossless else row.lossy
         settings = dict(settings or {}) | _quality(row, options, self.source)
-        settings = merged(merged(settings, repeatable(row.name)), hdr_settings(row.name, video))
+        settings = merged(merged(settings, repeatable(row)), hdr_settings(row, video))
         varies = video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001
         if self.container in ISO and row.codec in ("h264", "hevc") and varies:
             # MP4 stores durations in decoding order, so variable ones are correct only without B-frames
@@ -234,10 +234,10 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
         if options.preset not in row.presets:
             numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
             words = [preset for preset in row.presets if preset not in numbers]
-            known = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
+            presets = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
             raise OptionError(
-                f"`preset={options.preset}`: {row.name} has no such preset; expected {known}, the encoder's "
-                "speeds; recipes for kinds of videos are in examples/README.md"
+                f"`preset={options.preset}`: {row.name} has no such preset; expected {presets}, the "
+                "encoder's speeds; recipes for kinds of videos are in examples/README.md"
             )
         settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
@@ -257,8 +257,8 @@ def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
     source's bits per pixel, 18 if they are unknown.
     """
     bits = bits_per_pixel(source)
-    wanted = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
-    crf = min(max(wanted, LEAST_CRF), GREATEST_CRF)
+    estimate = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
+    crf = min(max(estimate, LEAST_CRF), GREATEST_CRF)
     return round(crf * 1.4) if greatest > 51 else crf  # VP9 and AV1 look alike at such values
 
 
@@ -274,8 +274,8 @@ def _check_own_settings(options: EncoderOptions) -> None:
 
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
-    given = {"crf": options.crf, "preset": options.preset, "options": options.options or None}
-    if useless := [f"`{name}`" for name, value in given.items() if value is not None]:
+    values = {"crf": options.crf, "preset": options.preset, "options": options.options or None}
+    if useless := [f"`{name}`" for name, value in values.items() if value is not None]:
         raise OptionError(
             f"{', '.join(useless)}: a y4m pipe holds raw frames, there is nothing to encode; leave it out"
         )
@@ -296,35 +296,35 @@ def decisions(
     scan: str | None,
 ) -> dict[str, str]:
     """Return in words what was chosen for `output` and why, each by its name."""
-    found = {"encoder": choice.encoder}
+    choices = {"encoder": choice.encoder}
     if choice.container not in (Y4M, PICTURES):
         row = ENCODERS[choice.encoder]
         quality = choice.options.get(row.quality) if row.crf else None
         words = " lossless" if choice.lossless else f" {row.quality} {quality}" if quality else ""
-        found["encoder"] = f"{choice.encoder}{words} ({choice.why})"
-        found["container"] = f"{output.suffix} ({_why_container(source, output)})"
-    again = encoded_sound(source, output, copied)
-    audio = [each for each in source.streams if each.kind == "audio" and each.index in copied]
-    sounds = [each.codec for each in audio if each.index not in again]
-    if sounds or again:
-        found["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*again.values()])
+        choices["encoder"] = f"{choice.encoder}{words} ({choice.why})"
+        choices["container"] = f"{output.suffix} ({_why_container(source, output)})"
+    notes = encoded_sound(source, output, copied)
+    audio = [stream for stream in source.streams if stream.kind == "audio" and stream.index in copied]
+    sounds = [stream.codec for stream in audio if stream.index not in notes]
+    if sounds or notes:
+        choices["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*notes.values()])
     if scan:
-        found["scan"] = scan
+        choices["scan"] = scan
     videos = [info for info in source.streams if info.role == "video" and info.index in copied]
-    if names := "; ".join(map(named, videos)):
-        found["video"] = f"stream {source.video.index} restored, {names} copied as it is"
+    if names := "; ".join(map(label, videos)):
+        choices["video"] = f"stream {source.video.index} restored, {names} copied as it is"
     if any(source.video.crop):
         size = f"{source.video.width}x{source.video.height}"
-        found["cropped"] = f"cropped to {size} as the file asks"
-    return found
+        choices["cropped"] = f"cropped to {size} as the file asks"
+    return choices
 
 
 def _why_container(source: SourceInfo, output: Target) -> str:
-    own, video = Source(source.path).path.suffix.lower(), source.video
-    if own == output.suffix:
+    suffix, video = Source(source.path).path.suffix.lower(), source.video
+    if suffix == output.suffix:
         return "the source's"
-    if own in MUXERS and not holds_format(MUXERS[own], video.pix_fmt, video.width, video.height):
-        return f"{own} has no encoder for {video.format.name}"
+    if suffix in MUXERS and not holds_format(MUXERS[suffix], video.pix_fmt, video.width, video.height):
+        return f"{suffix} has no encoder for {video.format.name}"
     # standard input was stored under a name of its own
-    is_other = own not in ("", ".partial") and own not in MUXERS and own not in KINDS
-    return f"{own} isn't written" if is_other and output.suffix == ".mkv" else "as named"
+    is_other = suffix not in ("", ".partial") and suffix not in MUXERS and suffix not in KINDS
+    return f"{suffix} isn't written" if is_other and output.suffix == ".mkv" else "as named"

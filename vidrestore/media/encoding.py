@@ -27,18 +27,17 @@ from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import as_encoded, converted, layout_of
 
 _TRIAL_FRAMES = 3
-_SVT_RATE = Fraction(240)
 _PROGRESSIVE = 1  # one of FFmpeg's field orders; 0 is unknown
 
 
 class Encoder:
-    """Encodes frames to packets: `encode` each frame, then `flush`. Packets have the pts and durations of
-    their pictures. `context` is an encoder that is open, or opens with its container.
+    """Encodes frames to packets, which have the pts and durations of their pictures: `encode` each frame,
+    then `flush`.
     """
 
     def __init__(self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
-        self.context, self.choice, self.video = context, choice, video
-        self.encoded = as_encoded(video, choice)
+        self.context = context  # open, or opened with its container
+        self.choice, self.video, self.encoded = choice, video, as_encoded(video, choice)
         self.frames = 0
         # durations by pts of the pictures inside the encoder; some encoders lose them
         self._durations: dict[int, int] = {}
@@ -64,21 +63,21 @@ class Encoder:
     def encode(self, frame: Frame, pts: int, duration: int) -> Iterator[Packet[Any]]:
         """Encode the next frame, shown at `pts` for `duration` ticks; yield the packets that are ready."""
         frame = converted(frame, self.video, self.encoded)
-        made = picture(frame, self.choice.pix_fmt, self.video.time_base, self.encoded.colour)
-        made.pts, made.duration = pts, duration
+        video_frame = picture(frame, self.choice.pix_fmt, self.video.time_base, self.encoded.colour)
+        video_frame.pts, video_frame.duration = pts, duration
         self._durations[pts] = duration
         self.frames += 1
-        yield from self._packets(made)
+        yield from self._packets(video_frame)
 
     def flush(self) -> Iterator[Packet[Any]]:
         """Yield the remaining packets."""
         yield from self._packets(None)
 
-    def _packets(self, made: VideoFrame | None) -> Iterator[Packet[Any]]:
-        for packet in self.context.encode(made):
+    def _packets(self, video_frame: VideoFrame | None) -> Iterator[Packet[Any]]:
+        for packet in self.context.encode(video_frame):
             assert packet.pts is not None
-            if self.choice.encoder == "libx265" and self.frames <= 2:
-                packet.dts = packet.pts  # x265's own are wrong [measured]
+            if self.frames <= self.choice.row.wrong_dts:
+                packet.dts = packet.pts
             packet.duration = self._durations.pop(packet.pts)
             yield packet
 
@@ -100,7 +99,7 @@ def _rate(video: VideoInfo) -> Fraction:
 
 def _encoder_rate(choice: EncoderChoice, video: VideoInfo) -> Fraction:
     """Return the rate for an encoder's own planning: SVT-AV1 refuses more than 240 frames per second."""
-    return min(_rate(video), _SVT_RATE) if choice.encoder == "libsvtav1" else _rate(video)
+    return min(_rate(video), Fraction(choice.row.greatest_rate or _rate(video)))
 
 
 def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
@@ -126,27 +125,27 @@ def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInf
 def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
     """Copy a frame into FFmpeg's; its planes must have the sizes and sample type of `pix_fmt`."""
     height, width = frame.planes[0].shape
-    made, layout = av.VideoFrame(width, height, pix_fmt), layout_of(pix_fmt)
+    video_frame, layout = av.VideoFrame(width, height, pix_fmt), layout_of(pix_fmt)
     for samples, plane in zip(layout.samples, frame.planes, strict=True):
-        target: Any = made.planes[samples.plane]
+        target: Any = video_frame.planes[samples.plane]
         rows = np.frombuffer(target, layout.stored).reshape(target.height, -1)
         stop = samples.start + samples.step * (plane.shape[1] - 1) + 1
-        taken = slice(samples.start, stop, samples.step)
-        rows[: plane.shape[0], taken] = plane << layout.shift if layout.shift else plane
-    made.pts, made.duration, made.time_base = frame.pts, frame.duration, time_base
-    made.colorspace, made.color_primaries = colour.matrix, colour.primaries
-    made.color_trc, made.color_range = colour.transfer, colour.range
-    return made
+        columns = slice(samples.start, stop, samples.step)
+        rows[: plane.shape[0], columns] = plane << layout.shift if layout.shift else plane
+    video_frame.pts, video_frame.duration, video_frame.time_base = frame.pts, frame.duration, time_base
+    video_frame.colorspace, video_frame.color_primaries = colour.matrix, colour.primaries
+    video_frame.color_trc, video_frame.color_range = colour.transfer, colour.range
+    return video_frame
 
 
 def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
     """Raise MediaError unless a frame's planes have the video's depth and size."""
     planes = range(video.format.plane_count)
     expected = [video.format.plane_size(plane, video.height, video.width) for plane in planes]
-    found = [plane.shape for plane in frame.planes]
+    shapes = [plane.shape for plane in frame.planes]
     size = 1 if video.format.depth == 8 else 4 if video.format.depth == 32 else 2
-    if found != expected:
-        raise MediaError(f"{where}: planes of {found} (height, width), but {expected} were expected")
+    if shapes != expected:
+        raise MediaError(f"{where}: planes of {shapes} (height, width), but {expected} were expected")
     if any(plane.dtype.itemsize != size for plane in frame.planes):
         raise MediaError(
             f"{where}: samples of {frame.planes[0].dtype}, but the video has {video.format.depth} bits"
@@ -159,13 +158,13 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
     try:
         with av.open(memory, "w", format=choice.container) as container:
             stream = add_encoder(container, choice, video)
-            for made in [*_trial_pictures(choice, video), None]:
-                container.mux(stream.encode(made))
+            for trial_picture in [*_trial_pictures(choice, video), None]:
+                container.mux(stream.encode(trial_picture))
             # options that the encoder did not use
             unknown = sorted(choice.settings.keys() & stream.codec_context.options.keys())
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
-            found = sum(1 for packet in container.demux(video=0) if packet.size)
+            count = sum(1 for packet in container.demux(video=0) if packet.size)
     except (av.error.FFmpegError, ValueError) as error:
         settings = " ".join(f"{key}={value}" for key, value in choice.options.items())
         raise MediaError(
@@ -177,9 +176,9 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
             f"{output}: {choice.encoder} has no option {', '.join(unknown)}; remove "
             f"`options={unknown[0]}=...`"
         )
-    if found != _TRIAL_FRAMES:
+    if count != _TRIAL_FRAMES:
         raise MediaError(
-            f"{output}: {choice.encoder} made {found} pictures of {_TRIAL_FRAMES}; choose another `encoder`"
+            f"{output}: {choice.encoder} made {count} pictures of {_TRIAL_FRAMES}; choose another `encoder`"
         )
 
 

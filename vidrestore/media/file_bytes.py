@@ -19,21 +19,21 @@ class FileBytes:
         self.file = file
         self.size = os.fstat(file.fileno()).st_size
 
-    def bytes(self, place: int, length: int) -> bytes:
-        if place >= self.size:
+    def bytes(self, offset: int, length: int) -> bytes:
+        if offset >= self.size:
             return b""
-        self.file.seek(place)
-        return self.file.read(min(length, self.size - place))
+        self.file.seek(offset)
+        return self.file.read(min(length, self.size - offset))
 
-    def number(self, place: int, length: int = 1) -> int:
-        return int.from_bytes(self.bytes(place, length), "big")
+    def number(self, offset: int, length: int = 1) -> int:
+        return int.from_bytes(self.bytes(offset, length), "big")
 
-    def little(self, place: int, length: int) -> int:
-        return int.from_bytes(self.bytes(place, length), "little")
+    def little(self, offset: int, length: int) -> int:
+        return int.from_bytes(self.bytes(offset, length), "little")
 
-    def padded(self, place: int) -> bool:
+    def padded(self, offset: int) -> bool:
         """Return True if nothing but zeros follow."""
-        parts = range(place, self.size, LARGEST_INDEX)
+        parts = range(offset, self.size, LARGEST_INDEX)
         return not any(self.bytes(part, LARGEST_INDEX).strip(b"\0") for part in parts)
 
 
@@ -45,8 +45,8 @@ def unfinished(part: str) -> str:
     return f"the file is cut short: its last {part} is incomplete"
 
 
-def foreign(at: int) -> str:
-    return f"something other than a packet lies between the packets, at byte {at}"
+def foreign(offset: int) -> str:
+    return f"something other than a packet lies between the packets, at byte {offset}"
 
 
 def jpeg_segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

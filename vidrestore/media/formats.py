@@ -73,7 +73,7 @@ class Layout:
 
     format: PixelFormat
     samples: tuple[PlaneSamples, ...]
-    stored: np.dtype[Any]
+    stored: np.dtype[Any]  # type of the samples in the file, with its byte order
     shift: int = 0  # right shift for samples that use the upper bits
     fields: tuple[tuple[int, int], ...] = ()  # see `_FIELDS`
 
@@ -125,11 +125,11 @@ def _refuse_unsupported(description: VideoFormat) -> None:
 
 def _packed_samples(pattern: tuple[str, ...]) -> tuple[PlaneSamples, ...]:
     order = "rgba" if "r" in pattern[0] else "yuva"
-    found = {}
+    samples = {}
     for plane, period in enumerate(pattern):
         for letter in set(period) - {"x"}:
-            found[letter] = PlaneSamples(plane, period.index(letter), len(period) // period.count(letter))
-    return tuple(found[letter] for letter in order if letter in found)
+            samples[letter] = PlaneSamples(plane, period.index(letter), len(period) // period.count(letter))
+    return tuple(samples[letter] for letter in order if letter in samples)
 
 
 def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | None) -> PixelFormat:
@@ -166,14 +166,14 @@ def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
 
 
 def _coloured(values: NDArray[Any], palette: VideoPlane) -> NDArray[Any]:
-    found: NDArray[Any] = np.frombuffer(cast(Any, palette), np.uint32, 256)[values]
-    alpha = found >> 24
+    colours: NDArray[Any] = np.frombuffer(cast(Any, palette), np.uint32, 256)[values]
+    alpha = colours >> 24
     if alpha.max() > 0 and alpha.min() < 255:  # some files have 0 everywhere
         raise MediaError(
             "a palette with transparent colours is not supported; convert first, for example: ffmpeg -i IN "
             "-c:v ffv1 -pix_fmt bgra OUT.mkv"
         )
-    return found
+    return colours
 
 
 def _widened(values: NDArray[Any], bits: int) -> NDArray[Any]:
@@ -213,7 +213,7 @@ def enlarged_video(video: VideoInfo, scale: Scale) -> VideoInfo:
         return large
     from vidrestore.colour import matrix_of
 
-    before, after = (matrix_of(each.format, each.colour, each.height) for each in (video, large))
+    before, after = (matrix_of(info.format, info.colour, info.height) for info in (video, large))
     return large if before == after else replace(large, colour=replace(video.colour, matrix=after))
 
 
@@ -248,9 +248,9 @@ def converted(frame: Frame, video: VideoInfo, target: VideoInfo) -> Frame:
     return replace(frame, planes=_planes(frame, video, target))
 
 
-def _is_deeper(pixels: PixelFormat, others: PixelFormat) -> bool:
+def _is_deeper(pixels: PixelFormat, source: PixelFormat) -> bool:
     """Return True for the same planes with more than 8 bits in 16."""
-    return pixels.depth == 16 and pixels == replace(others, name=pixels.name, depth=16) and others.depth > 8
+    return pixels.depth == 16 and pixels == replace(source, name=pixels.name, depth=16) and source.depth > 8
 
 
 def _deepened(frame: Frame, video: VideoInfo, depth: int) -> tuple[NDArray[Any], ...]:
@@ -277,10 +277,10 @@ def _planes(frame: Frame, video: VideoInfo, target: VideoInfo) -> tuple[NDArray[
 
     source = planes_to_grey(frame.planes, video.format)
     rgb = yuv_to_rgb(source, video.format, video.colour, video.height)
-    made = list(rgb_to_yuv(rgb, target.format, target.colour, video.height))
+    planes = list(rgb_to_yuv(rgb, target.format, target.colour, video.height))
     if target.format.alpha:
-        made.append(source[-1] * (_white(target.format) / _white(video.format)))
-    return grey_to_planes(made, target.format)
+        planes.append(source[-1] * (_white(target.format) / _white(video.format)))
+    return grey_to_planes(planes, target.format)
 
 
 def _white(pixels: PixelFormat) -> float:

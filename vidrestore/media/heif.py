@@ -18,14 +18,14 @@ _FORMATS = {"L": ("gray", "gray16le"), "RGB": ("rgb24", "rgb48le"), "RGBA": ("rg
 
 
 class HeifNotes(NamedTuple):
-    """EXIF from its byte order on, ICC profile, and what else is in the file; empty without."""
+    """The notes of a HEIF file; empty without."""
 
-    exif: bytes
-    profile: bytes
-    extras: tuple[str, ...]
+    exif: bytes  # from its byte order on
+    profile: bytes  # ICC
+    extras: tuple[str, ...]  # other content of the file, in words
 
 
-def _opened(path: str) -> Any:
+def _open(path: str) -> Any:
     try:
         return import_module("pillow_heif").open_heif(path, convert_hdr_to_8bit=False, hdr_to_16bit=False)
     except (ValueError, SyntaxError, EOFError, RuntimeError) as error:
@@ -34,7 +34,7 @@ def _opened(path: str) -> Any:
 
 def heif_notes(path: str) -> HeifNotes:
     """Return the notes of a HEIF file. Raises MediaError if it can't be read."""
-    file = _opened(path)
+    file = _open(path)
     extras = [f"{len(file) - 1} more pictures"] if len(file) > 1 else []
     extras += ["a map of depth"] if file.info.get("depth_images") else []
     extras += ["a map of brightness"] if any("gainmap" in kind for kind in file.info.get("aux") or ()) else []
@@ -44,7 +44,7 @@ def heif_notes(path: str) -> HeifNotes:
 
 def heif_frame(path: str) -> VideoFrame:
     """Return the primary picture, upright, in R, G, B of 8 bits or, if it has more, of 16."""
-    file = _opened(path)
+    file = _open(path)
     channels, _, bits = file.mode.partition(";")
     if channels not in _FORMATS:
         raise MediaError(f"{path}: its samples ({file.mode}) are not supported; convert it to PNG first")

@@ -10,7 +10,7 @@ from av import logging as ffmpeg
 from av.logging import Capture
 
 _lock = threading.RLock()  # a garbage collection in a locked part may end another user of it
-_wanted: list[int] = []
+_levels: list[int] = []
 _before: list[tuple[int | None, bool]] = []
 
 
@@ -18,18 +18,18 @@ _before: list[tuple[int | None, bool]] = []
 def log_level(level: int) -> Iterator[None]:
     """Log FFmpeg's messages up to `level` (such as av.logging.ERROR) in the block; blocks may overlap."""
     with _lock:
-        if not _wanted:
+        if not _levels:
             _before[:] = [(ffmpeg.get_level(), ffmpeg.get_skip_repeated())]
             ffmpeg.set_skip_repeated(False)  # a file read a second time logs the same messages
-        _wanted.append(level)
-        ffmpeg.set_level(max(_wanted))
+        _levels.append(level)
+        ffmpeg.set_level(max(_levels))
     try:
         yield
     finally:
         with _lock:
-            _wanted.remove(level)
-            if _wanted:
-                ffmpeg.set_level(max(_wanted))
+            _levels.remove(level)
+            if _levels:
+                ffmpeg.set_level(max(_levels))
             else:
                 level_before, skipped_before = _before.pop()
                 ffmpeg.set_level(level_before)
@@ -41,13 +41,13 @@ class ErrorCollector:
 
     What the calling thread logs in `calling` is its own. Frame threads of a decoder log by themselves, with
     its context's `log_level_offset`, which each copies: an ERROR (16) of the decoder with mark 3 has level
-    13, a FATAL (8) level 5. There are seven marks; without one, a decoder must do with the calling thread.
+    13, a FATAL (8) level 5. There are seven marks; a decoder without one gets a single thread.
     """
 
     def __init__(self, names: frozenset[str], collect: Callable[[str], None], mark: int) -> None:
         self.names, self.mark = names, mark
         self._collect = collect
-        self._found: list[str] = []  # errors of frame threads that `collect` has not got yet
+        self._errors: list[str] = []  # errors of frame threads that `collect` has not got yet
 
     @contextmanager
     def calling(self) -> Iterator[None]:
@@ -68,9 +68,9 @@ class ErrorCollector:
                 level, name, message = _captures[0].logs.pop(0)
                 for other in _collectors:
                     if other.mark and level in (ffmpeg.ERROR - other.mark, ffmpeg.FATAL - other.mark):
-                        other._found.append(f"{name}: {message.strip()}")
-        while self._found:
-            self._collect(self._found.pop(0))
+                        other._errors.append(f"{name}: {message.strip()}")
+        while self._errors:
+            self._collect(self._errors.pop(0))
 
 
 _MARKS = frozenset(range(1, 8))

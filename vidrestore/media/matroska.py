@@ -36,47 +36,47 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
     start, length = _segment(file)
     if start and (lacking := start + length - file.size) > 0:
         yield cut_short(lacking)
-    for at, head in _top_elements(file):
+    for offset, head in _top_elements(file):
         name, data, length = _element(head, 0)
         block = data
         if name == _GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
             block = _ebml_size(head, data + 1)[1]
         of_no_track = name in (_BLOCK, _GROUP) and tracks and _ebml_size(head, block)[0] not in tracks
         if of_no_track or name not in _MATROSKA or (name in _NUMBERS and length > 8):
-            yield foreign(at)
+            yield foreign(offset)
             return
         if name == _TRACKS and length <= LARGEST_INDEX:
-            entries = _entries(file.bytes(at + data, length))
+            entries = _entries(file.bytes(offset + data, length))
             tracks = {number for _, value in entries if (number := _number(value, _TRACK_NUMBER))}
 
 
 def unreadable_tracks(path: str) -> dict[int, str]:
     """Return the encodings of tracks that this FFmpeg can't undo, by the index of the stream."""
-    found, number = dict[int, str](), 0
+    encodings, number = dict[int, str](), 0
     with open(path, "rb") as opened:
         file = FileBytes(opened)
-        for at, head in _top_elements(file):
+        for offset, head in _top_elements(file):
             name, data, length = _element(head, 0)
             if name not in _MATROSKA - {_CLUSTER}:
                 break
-            entries = file.bytes(at + data, length) if name == _TRACKS and length <= LARGEST_INDEX else b""
-            for kind, entry in _entries(entries):
+            has_tracks = name == _TRACKS and length <= LARGEST_INDEX
+            for kind, entry in _entries(file.bytes(offset + data, length) if has_tracks else b""):
                 if kind == _TRACK and _number(entry, _TRACK_KIND) in _READ_BY_FFMPEG:
                     if ways := [*_encodings(entry)]:
-                        found[number] = ", ".join(ways)
+                        encodings[number] = ", ".join(ways)
                     number += 1
-    return found
+    return encodings
 
 
 def _top_elements(file: FileBytes) -> Iterator[tuple[int, bytes]]:
     """Yield the place and first bytes of the elements of a segment and of its clusters."""
-    at, length = _segment(file)
-    stop = min(file.size, at + length) if length else file.size
-    while 0 < at < stop:
-        head = file.bytes(at, 32)
-        yield at, head
+    offset, length = _segment(file)
+    stop = min(file.size, offset + length) if length else file.size
+    while 0 < offset < stop:
+        head = file.bytes(offset, 32)
+        yield offset, head
         name, data, length = _element(head, 0)
-        at += data if name == _CLUSTER else data + length
+        offset += data if name == _CLUSTER else data + length
 
 
 def _encodings(track: bytes) -> Iterator[str]:
@@ -99,11 +99,11 @@ def _number(data: bytes, name: int) -> int:
     return next((int.from_bytes(value, "big") for kind, value in _entries(data) if kind == name), 0)
 
 
-def _element(data: bytes, at: int) -> tuple[int, int, int]:
+def _element(data: bytes, offset: int) -> tuple[int, int, int]:
     """Return an element's identifier, the place of its content, and the length of that."""
-    width = 9 - (data[at].bit_length() if at < len(data) else 0)
-    length, start = _ebml_size(data, at + width)
-    return int.from_bytes(data[at : at + width], "big"), max(start, at + 1), length
+    width = 9 - (data[offset].bit_length() if offset < len(data) else 0)
+    length, start = _ebml_size(data, offset + width)
+    return int.from_bytes(data[offset : offset + width], "big"), max(start, offset + 1), length
 
 
 def _segment(file: FileBytes) -> tuple[int, int]:
@@ -117,13 +117,13 @@ def _segment(file: FileBytes) -> tuple[int, int]:
     return start, length
 
 
-def _ebml_size(data: bytes, at: int) -> tuple[int, int]:
+def _ebml_size(data: bytes, offset: int) -> tuple[int, int]:
     """Return (value, position after it) of an EBML variable-length size; an unknown size counts as 0."""
-    if at >= len(data) or data[at] == 0:
-        return 0, at
-    width = 9 - data[at].bit_length()
-    value = int.from_bytes(data[at : at + width], "big") & ((1 << 7 * width) - 1)
-    return (0 if value == (1 << 7 * width) - 1 else value), at + width
+    if offset >= len(data) or data[offset] == 0:
+        return 0, offset
+    width = 9 - data[offset].bit_length()
+    value = int.from_bytes(data[offset : offset + width], "big") & ((1 << 7 * width) - 1)
+    return (0 if value == (1 << 7 * width) - 1 else value), offset + width
 
 
 # The sample aspect ratio, written into the track header of a finished file, as PyAV 18 can't set it. FFmpeg
@@ -139,11 +139,11 @@ _HEAD = 1 << 22  # bytes read from the start; track headers lie within the first
 
 @dataclass(frozen=True)
 class _Element:
-    """One EBML element; `start` is the offset of its ID, `data` that of its content."""
+    """One EBML element, by offsets."""
 
     id: int
-    start: int
-    data: int
+    start: int  # of its ID
+    data: int  # of its content
     stop: int
 
     def content(self, of: bytes) -> bytes:
@@ -187,14 +187,14 @@ def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[i
         if element.id == _TRACKS:
             break
     seeks, void, tracks = top[_SEEK_HEAD], top[_VOID], top[_TRACKS]
-    new_tracks = _encode(_TRACKS, _sealed(_grown_tracks(tracks.content(head), track, size)))
+    new_tracks = _encode(_TRACKS, _with_checksum(_grown_tracks(tracks.content(head), track, size)))
     growth = len(new_tracks) - (tracks.stop - tracks.start)
     between = head[void.stop : tracks.start]
     room = void.stop - void.start - growth
     if void.start > tracks.start or room < 9:
         raise IndexError("no room")
     moved = range(void.stop - segment.data, tracks.stop - segment.data)
-    new_seeks = _encode(_SEEK_HEAD, _sealed(_moved_seeks(seeks.content(head), moved, growth)))
+    new_seeks = _encode(_SEEK_HEAD, _with_checksum(_moved_seeks(seeks.content(head), moved, growth)))
     if len(new_seeks) != seeks.stop - seeks.start:
         raise IndexError("positions changed their length")
     void_bytes = bytes([_VOID]) + _size(room - 9, 8) + bytes(room - 9)
@@ -209,10 +209,10 @@ def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> byt
     parts = zip((_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT), size, strict=True)
     shape = {name: _encode(name, value.to_bytes((value.bit_length() + 7) // 8 or 1)) for name, value in parts}
     inner = _elements(content, video.data, video.stop)
-    others = b"".join(content[each.start : each.stop] for each in inner if each.id not in shape)
-    made = _encode(_VIDEO, others + b"".join(shape.values()))
-    made = content[entry.data : video.start] + made + content[video.stop : entry.stop]
-    return content[: entry.start] + _encode(_TRACK, made) + content[entry.stop :]
+    rest = b"".join(content[element.start : element.stop] for element in inner if element.id not in shape)
+    new_video = _encode(_VIDEO, rest + b"".join(shape.values()))
+    new_entry = content[entry.data : video.start] + new_video + content[video.stop : entry.stop]
+    return content[: entry.start] + _encode(_TRACK, new_entry) + content[entry.stop :]
 
 
 def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
@@ -226,7 +226,7 @@ def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
     return bytes(out)
 
 
-def _sealed(content: bytes) -> bytes:
+def _with_checksum(content: bytes) -> bytes:
     """Return the content with its leading checksum, if any, recomputed."""
     if content[:2] != bytes([_CRC, 0x84]):
         return content

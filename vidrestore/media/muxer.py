@@ -16,7 +16,7 @@ from av.packet import Packet
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
-from vidrestore.frames import WHOLE, Span
+from vidrestore.frames import WHOLE, Span, VideoInfo
 from vidrestore.media.cut import Cut
 from vidrestore.media.encoder_table import ISO, EncoderChoice
 from vidrestore.media.encoding import Encoder, add_encoder, frame_ticks, full_duration, write_errors
@@ -72,14 +72,64 @@ class Times:
         return as_written or self.size == written.size
 
 
+class WrittenStreams:
+    """The packets written to each stream of a file, to verify it once it is closed."""
+
+    def __init__(self, output: str, video: VideoInfo, container: OutputContainer, index: int) -> None:
+        self.output, self.video, self.index = output, video, index  # the index is that of the video's stream
+        self.kinds = ["cover" if is_attached(stream) else stream.type for stream in container.streams]
+        self.ticks = [Fraction(stream.time_base or 1) for stream in container.streams]
+        self.tick = self.ticks[index]
+        self.frames = Times()  # those of the video
+        self.copied: dict[int, Times] = {}  # times of the other streams, by their index
+
+    def verify(self, path: Path, container: str) -> None:
+        """Read the closed file again without decoding, and compare its times with those written."""
+        try:
+            streams_read = read_times(path, container)
+        except MediaError as error:
+            raise MediaError(
+                f"{self.output}: {error}; it was discarded; leave out streams by `drop`"
+            ) from error
+        for index, times in self.copied.items():
+            self._verify_copy(index, times, streams_read)
+        for kind in ("audio", "video", "subtitle"):
+            if (count := len(streams_read.get(kind, ()))) > self.kinds.count(kind):
+                raise MediaError(
+                    f"{self.output}: the file reads as {count} streams of {kind}, but "
+                    f"{self.kinds.count(kind)} were written; it was discarded; use `drop={_DROP[kind]}`"
+                )
+        times, file_times = self.frames, streams_read["video"][self.kinds[: self.index].count("video")]
+        if replace(file_times, end=0, size=0) != replace(times, end=0, size=0):
+            raise MediaError(
+                f"{self.output}: written {times.count} frames from {times.first} to {times.last} ticks, "
+                f"but the file reads as {file_times.count} frames from {file_times.first} to "
+                f"{file_times.last}; it was discarded"
+            )
+        # a part of a frame: MP4 stores durations in decoding order, by which the last one may lack some ticks
+        part = int(frame_ticks(self.video) * self.video.time_base / self.tick / 4)
+        if file_times.end < times.end - max(1, part):
+            raise MediaError(
+                f"{self.output}: written up to tick {times.end}, but the file ends at {file_times.end}; it "
+                "was discarded"
+            )
+
+    def _verify_copy(self, index: int, times: Times, streams_read: dict[str, list[Times]]) -> None:
+        """Compare copied sound or further video with what was written."""
+        kind = self.kinds[index]
+        if kind not in ("audio", "video"):  # muxers add packets to subtitles
+            return
+        file_times = streams_read[kind][self.kinds[:index].count(kind)]
+        if not file_times.holds(times, self.ticks[index]):
+            raise MediaError(
+                f"{self.output}: {times.count} packets of {kind} were copied to stream {index}, but the "
+                f"file reads as {file_times.count}, or at other times; it was discarded; use `drop={kind}`"
+            )
+
+
 class Muxer:
     """A file of packets: `register` each frame in display order, `put` each packet in decoding order, then
-    `finish` or `abort`.
-
-    `first` is the time of the first frame, if known: chapters move with a video that begins before 0.
-    PyAV writes the header
-    from an encoder, `stream.codec_context`, which the caller may use. Raises MediaError and
-    OutputExistsError.
+    `finish` or `abort`. Raises MediaError.
     """
 
     def __init__(
@@ -87,12 +137,12 @@ class Muxer:
         output: str,
         source: SourceInfo,
         choice: EncoderChoice,
-        copy: tuple[int, ...],
+        copy: tuple[int, ...],  # indices of the source's streams
         *,
         overwrite: bool = False,
-        span: Span = WHOLE,
-        first: int | None = None,
-        tag: str | None = None,
+        span: Span = WHOLE,  # the part of the source that is written
+        first: int | None = None,  # pts of the first frame: chapters move with a video that begins before 0
+        tag: str | None = None,  # metadata on how the file was restored
     ) -> None:
         self.tag = tag
         self.output, self.overwrite = output, overwrite
@@ -102,16 +152,12 @@ class Muxer:
         self.warnings = [f"{output}: {warning}"] if warning else []
         self.cut = Cut(span, self.time_base) if span != WHOLE else None
         self.copier = None if source.is_alone else StreamCopier(source.path, self.cut)
-        self.damage: str | None = None
         self.container: OutputContainer | None = None
         self.partial: Partial | None = None
-        self.times = Times()
-        self.copied: dict[int, Times] = {}  # times of the other streams, by their index in the output
-        self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
+        self.last_packet: Packet[Any] | None = None  # written when the next one comes
         self.first_dts = 0
         # ticks added to all times if only a part is written, or if a source begins before 0
         self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
-        self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
         try:
@@ -122,10 +168,15 @@ class Muxer:
             self.abort()
             raise
 
+    @property
+    def damage(self) -> str | None:
+        """The damage of the copied streams, in words; None without."""
+        return self.copier.damage if self.copier else None
+
     def _open(self, url: str) -> None:
-        found = self.copier.opened.metadata if self.copier else {}
-        own = {key: value for key, value in found.items() if key.lower() not in _OWN_KEYS}
-        metadata = self._valid_metadata(own)
+        tags = self.copier.opened.metadata if self.copier else {}
+        metadata = {key: value for key, value in tags.items() if key.lower() not in _OWN_KEYS}
+        metadata = self._valid_metadata(metadata)
         options = self._muxer_options(metadata)
         self.container = av.open(url, "w", format=self.choice.container, container_options=options)
         # without dates and random identifiers, so that the same job gives the same file
@@ -139,18 +190,16 @@ class Muxer:
             name = "encoding_tool" if self.choice.container == "mp4" else "VIDRESTORE"
             self.container.metadata[name] = self.tag
         self.container.start_encoding()
+        # PyAV writes the header from an encoder, which the caller may use
         self.encoder = Encoder(self.stream.codec_context, self.choice, self.video)
-        assert self.stream.time_base is not None
-        self.tick = Fraction(self.stream.time_base)
-        self.kinds = ["cover" if is_attached(each) else each.type for each in self.container.streams]
-        self.ticks = [Fraction(each.time_base or 1) for each in self.container.streams]
+        self.written = WrittenStreams(self.output, self.video, self.container, self.stream.index)
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
             return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
         foreign = {key for key in metadata if key.lower() not in _MP4_KEYS}
         flags = "+faststart"
-        has_cover = any(each.attached_picture and each.index in self.copy for each in self.source.streams)
+        has_cover = any(info.attached_picture and info.index in self.copy for info in self.source.streams)
         if foreign and not has_cover:
             flags += "+use_metadata_tags"
         elif foreign:
@@ -161,7 +210,7 @@ class Muxer:
         timescale = self.time_base.denominator
         copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
         # the clock of stream starts: fine enough for all streams, else for the video
-        common = math.lcm(timescale, *(Fraction(each.time_base or 1).denominator for each in copied))
+        common = math.lcm(timescale, *(Fraction(stream.time_base or 1).denominator for stream in copied))
         return {
             "movflags": flags,
             "video_track_timescale": str(timescale),
@@ -177,12 +226,13 @@ class Muxer:
             self.stream = add_encoder(container, self.choice, self.video)
             if self.copier:
                 original = self.copier.opened.streams[index]
-                metadata = stream_metadata(original, self.choice.container, whole=False)
+                metadata = stream_metadata(original, self.choice.container, has_all_packets=False)
                 self.stream.metadata.update(self._valid_metadata(metadata))
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()
-            container.set_chapters(_moved(self.cut.chapters(chapters) if self.cut else chapters, self.late))
+            late = Fraction(0) if self.cut and self.cut.start else self.shift * self.time_base
+            container.set_chapters(_moved(self.cut.chapters(chapters) if self.cut else chapters, late))
             self.copier.start()
 
     def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
@@ -197,35 +247,34 @@ class Muxer:
 
     def _shift_to_zero(self, pts: int) -> None:
         """Move the video to 0 with all other streams: players skip pictures before 0."""
-        self.shift, self.late = -pts, -pts * self.time_base
-        late = f"{float(self.late):.3f} s"
+        self.shift = -pts
+        late = f"{float(-pts * self.time_base):.3f} s"
         self.warnings.append(
             f"{self.output}: the video begins {late} before 0, so all times were moved by {late}"
         )
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
         """Record the next frame in display order; return its time and duration in ticks of `time_base`."""
-        if self.times.count == 0 and pts + self.shift < 0:
+        frames, tick = self.written.frames, self.written.tick
+        if frames.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
         pts, duration = pts + self.shift, full_duration(duration, self.video)
-        ticks, end = (nearest_tick(each * self.time_base / self.tick) for each in (pts, pts + duration))
-        if self.times.count and ticks <= self.times.last:
-            raise same_tick(
-                self.output, self.times.count, pts, self.time_base, self.choice.container, self.tick
-            )
-        self.times.add(ticks, end - ticks)
+        ticks, end = (nearest_tick(time * self.time_base / tick) for time in (pts, pts + duration))
+        if frames.count and ticks <= frames.last:
+            raise same_tick(self.output, frames.count, pts, self.time_base, self.choice.container, tick)
+        frames.add(ticks, end - ticks)
         return pts, duration
 
     def put(self, packet: Packet[Any]) -> None:
         """Write a packet with times in ticks of the source, when the next one comes or at the end."""
         packet.stream = self.stream
-        if self.held is None:
+        if self.last_packet is None:
             assert packet.pts is not None
             self.first_dts = packet.pts if packet.dts is None else packet.dts
         else:
             with write_errors(self.output):
-                self._mux(self.held)
-        self.held = packet
+                self._mux(self.last_packet)
+        self.last_packet = packet
 
     def _mux(self, packet: Packet[Any]) -> None:
         assert self.container is not None
@@ -236,7 +285,7 @@ class Muxer:
     def _copy_up_to(self, time: Fraction | None) -> None:
         assert self.container is not None
         for packet in self.copier.up_to(time, self.shift * self.time_base) if self.copier else ():
-            self.copied.setdefault(packet.stream.index, Times()).add_packet(packet)
+            self.written.copied.setdefault(packet.stream.index, Times()).add_packet(packet)
             self.container.mux_one(packet)
 
     def finish(self) -> None:
@@ -246,18 +295,19 @@ class Muxer:
             self._mux_last()
             self._copy_up_to(None)
             self._close()
-            self._verify()
+            self.written.verify(self.partial.path, self.choice.container)
             self.partial.sync()
             self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:
         """Set the last duration so that their sum is the video's: MP4 stores them in decoding order."""
-        if self.held is None:
+        if self.last_packet is None:
             return
-        if self.choice.container in ISO and self.held.dts is not None:
-            whole = (self.times.end - self.times.first) * self.tick / self.time_base
-            self.held.duration = max(1, round(whole) - (self.held.dts - self.first_dts))
-        self._mux(self.held)
+        if self.choice.container in ISO and self.last_packet.dts is not None:
+            frames = self.written.frames
+            total = (frames.end - frames.first) * self.written.tick / self.time_base
+            self.last_packet.duration = max(1, round(total) - (self.last_packet.dts - self.first_dts))
+        self._mux(self.last_packet)
 
     def _close(self) -> None:
         assert self.container is not None
@@ -265,59 +315,14 @@ class Muxer:
         self.container = None
         if self.copier:
             self.copier.close()
-            self.damage = self.copier.damage
         assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
-            before = self.kinds[: self.stream.index]
+            kinds = self.written.kinds[: self.stream.index]
             # attachments are not tracks there
-            track = sum(kind not in ("attachment", "cover") for kind in before)
+            track = sum(kind not in ("attachment", "cover") for kind in kinds)
             size = self.video.width, self.video.height
             write_aspect(self.partial.path, track, *size, Fraction(ratio or 1))
-
-    def _verify(self) -> None:
-        """Read the closed file again without decoding, and compare it with the times written."""
-        assert self.partial is not None
-        try:
-            streams_read = read_times(self.partial.path, self.choice.container)
-        except MediaError as error:
-            raise MediaError(
-                f"{self.output}: {error}; it was discarded; leave out streams by `drop`"
-            ) from error
-        for index, written in self.copied.items():
-            self._verify_copy(index, written, streams_read)
-        for kind in ("audio", "video", "subtitle"):
-            if (count := len(streams_read.get(kind, ()))) > self.kinds.count(kind):
-                raise MediaError(
-                    f"{self.output}: the file reads as {count} streams of {kind}, but "
-                    f"{self.kinds.count(kind)} were written; it was discarded; use `drop={_DROP[kind]}`"
-                )
-        number = self.kinds[: self.stream.index].count("video")
-        wanted, found = self.times, streams_read["video"][number]
-        if replace(found, end=0, size=0) != replace(wanted, end=0, size=0):
-            raise MediaError(
-                f"{self.output}: written {wanted.count} frames from {wanted.first} to {wanted.last} ticks, "
-                f"but the file reads as {found.count} frames from {found.first} to {found.last}; it was "
-                "discarded"
-            )
-        # a part of a frame: MP4 stores durations in decoding order, by which the last one may lack some ticks
-        if found.end < wanted.end - max(1, int(frame_ticks(self.video) * self.time_base / self.tick / 4)):
-            raise MediaError(
-                f"{self.output}: written up to tick {wanted.end}, but the file ends at {found.end}; it was "
-                "discarded"
-            )
-
-    def _verify_copy(self, index: int, written: Times, found: dict[str, list[Times]]) -> None:
-        """Compare copied sound or further video with what was written."""
-        kind = self.kinds[index]
-        if kind not in ("audio", "video"):  # muxers add packets to subtitles
-            return
-        read = found[kind][self.kinds[:index].count(kind)]
-        if not read.holds(written, self.ticks[index]):
-            raise MediaError(
-                f"{self.output}: {written.count} packets of {kind} were copied to stream {index}, but the "
-                f"file reads as {read.count}, or at other times; it was discarded; use `drop={kind}`"
-            )
 
     def abort(self) -> None:
         """Close everything and remove the unfinished file."""
@@ -359,7 +364,7 @@ def same_tick(
 def read_times(path: Path, container: str) -> dict[str, list[Times]]:
     """Return the times of each stream's packets by the kind of stream ("cover" is one), in the file's order.
     `end` is the end by the container, if it has one. Raises MediaError if the demuxer logs an error: FFmpeg
-    goes on behind it, other programs don't.
+    reads on behind it, other programs stop.
     """
     with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
         kinds = _read_times(path, container)
@@ -372,11 +377,11 @@ def read_times(path: Path, container: str) -> dict[str, list[Times]]:
 def _read_times(path: Path, container: str) -> dict[str, list[Times]]:
     kinds: dict[str, list[Times]] = {}
     with av.open(f"file:{path}", "r", format=container) as opened:
-        found = {stream.index: Times() for stream in opened.streams}
+        times_by_index = {stream.index: Times() for stream in opened.streams}
         for packet in opened.demux():
-            found[packet.stream_index].add_packet(packet)
+            times_by_index[packet.stream_index].add_packet(packet)
         for stream in opened.streams:
-            times = found[stream.index]
+            times = times_by_index[stream.index]
             if stream.duration is not None:
                 # FFmpeg may give it the start of another stream
                 times.end = times.first + stream.duration

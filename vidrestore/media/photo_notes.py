@@ -53,13 +53,11 @@ _ANIMATED = 0x02  # a flag of WebP
 
 @dataclass(frozen=True)
 class PhotoNotes:
-    """EXIF (from its byte order on) and ICC profile, as in the file, and pixels per inch across and down;
-    empty if there is none.
-    """
+    """The notes of a picture, as in its file; empty without."""
 
-    exif: bytes = b""
-    profile: bytes = b""
-    per_inch: tuple[float, ...] = ()
+    exif: bytes = b""  # from its byte order on
+    profile: bytes = b""  # ICC
+    per_inch: tuple[float, ...] = ()  # pixels per inch across and down
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""
@@ -80,13 +78,13 @@ def read_notes(path: str) -> PhotoNotes:
         start = file.read(8)
         if start[:4] == b"RIFF":
             file.seek(12)
-            return _of_webp(file)
+            return _webp_notes(file)
         if start.startswith(b"\xff\xd8"):
             file.seek(2)
-            return _of_jpeg(file)
+            return _jpeg_notes(file)
         if order := _ORDERS.get(start[:4]):
-            return _of_tiff(file, order)
-        return _of_png(file) if start.startswith(b"\x89PNG") else PhotoNotes()
+            return _tiff_notes(file, order)
+        return _png_notes(file) if start.startswith(b"\x89PNG") else PhotoNotes()
 
 
 def has_editors_notes(path: str) -> bool:
@@ -103,8 +101,8 @@ def unreadable(path: str) -> str | None:
         start = file.read(32)
         if start.startswith(b"\x89PNG"):
             file.seek(8)
-            found = (file.read(4) for kind, _ in _chunks(file) if kind == b"acTL")
-            if (count := int.from_bytes(next(found, b""), "big")) > 1:
+            counts = (file.read(4) for kind, _ in _chunks(file) if kind == b"acTL")
+            if (count := int.from_bytes(next(counts, b""), "big")) > 1:
                 return f"an animation of {count} pictures; give its name the suffix .apng to restore a video"
         elif start[:4] in _ORDERS:
             pages = _pages(file, _ORDERS[start[:4]])
@@ -140,14 +138,14 @@ def check_text(path: str) -> None:
 
 def jpeg_end(data: bytes) -> int | None:
     """Return the place behind the marker that ends a JPEG; None if it lacks one, 0 for other files."""
-    at = 2
+    offset = 2
     if not data.startswith(b"\xff\xd8"):
         return 0
-    while found := _MARKER.search(data, at):
-        marker, at = data[found.end() - 1], found.end()
+    while match := _MARKER.search(data, offset):
+        marker, offset = data[match.end() - 1], match.end()
         if marker == 0xD9:
-            return at
-        at += int.from_bytes(data[at : at + 2], "big")
+            return offset
+        offset += int.from_bytes(data[offset : offset + 2], "big")
     return None
 
 
@@ -178,14 +176,14 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 def _directories(file: BinaryIO, order: str) -> Iterator[tuple[bytearray, dict[int, int]]]:
     """Yield a TIFF's directories, each with the places of its entries by their tags."""
-    seen, place = set[int](), 4
+    directories, place = set[int](), 4
     with suppress(struct.error, ValueError):  # a place beyond the end
         while True:
             file.seek(place)
             (directory,) = struct.unpack(f"{order}I", file.read(4))
-            if not directory or directory in seen or len(seen) > MOST_BLOCKS:
+            if not directory or directory in directories or len(directories) > MOST_BLOCKS:
                 break
-            seen.add(directory)
+            directories.add(directory)
             file.seek(directory)
             places, end = _entries(data := bytearray(file.read(2 + 12 * 0xFFFF)), order, 0)
             yield data, places
@@ -222,21 +220,21 @@ def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int],
     return []
 
 
-def _of_jpeg(file: BinaryIO) -> PhotoNotes:
+def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
     exif, parts, count, per_inch = b"", dict[int, bytes](), 0, tuple[float, ...]()
     for marker, data in jpeg_segments(file):
         if marker == _APP0 and data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _UNITS:
-            per_inch = _known(_UNITS[data[7]] * each for each in struct.unpack_from(">HH", data, 8))
+            per_inch = _density(_UNITS[data[7]] * value for value in struct.unpack_from(">HH", data, 8))
         elif marker == _APP1 and data.startswith(b"Exif\0\0"):
             exif = exif or data[6:]
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
             parts[data[12]], count = data[14:], data[13]
-    whole = sorted(parts) == list(range(1, count + 1))
-    profile = b"".join(parts[number] for number in sorted(parts)) if whole else b""
+    is_complete = sorted(parts) == list(range(1, count + 1))
+    profile = b"".join(parts[number] for number in sorted(parts)) if is_complete else b""
     return PhotoNotes(exif, profile, per_inch)
 
 
-def _of_tiff(file: BinaryIO, order: str) -> PhotoNotes:
+def _tiff_notes(file: BinaryIO, order: str) -> PhotoNotes:
     data, places = next(_directories(file, order), (bytearray(), {}))
     profile = b""
     with suppress(struct.error, KeyError):
@@ -250,11 +248,11 @@ def _of_tiff(file: BinaryIO, order: str) -> PhotoNotes:
             file.seek(struct.unpack_from(f"{order}I", data, places[tag] + 8)[0])
             above, below = struct.unpack(f"{order}II", file.read(8))
             numbers.append(_UNITS[unit - 1] * above / below)
-        return PhotoNotes(b"", profile, _known(numbers))
+        return PhotoNotes(b"", profile, _density(numbers))
     return PhotoNotes(b"", profile)
 
 
-def _of_webp(file: BinaryIO) -> PhotoNotes:
+def _webp_notes(file: BinaryIO) -> PhotoNotes:
     blocks = {b"EXIF": b"", b"ICCP": b""}
     for head in islice(iter(lambda: file.read(8), b""), MOST_BLOCKS):
         kind, size = struct.unpack("<4sI", head.ljust(8, b"\0"))
@@ -265,25 +263,25 @@ def _of_webp(file: BinaryIO) -> PhotoNotes:
     return PhotoNotes(blocks[b"EXIF"].removeprefix(b"Exif\0\0"), blocks[b"ICCP"])
 
 
-def _known(per_inch: Iterable[float]) -> tuple[float, ...]:
+def _density(per_inch: Iterable[float]) -> tuple[float, ...]:
     """Return pixels per inch, or nothing if they are 0 or more than a file can hold."""
-    found = tuple(per_inch)
-    return found if all(1 <= each <= 0xFFFF for each in found) else ()
+    density = tuple(per_inch)
+    return density if all(1 <= value <= 0xFFFF for value in density) else ()
 
 
-def _of_png(file: BinaryIO) -> PhotoNotes:
-    found = {b"eXIf": b"", b"iCCP": b"", b"pHYs": b""}
+def _png_notes(file: BinaryIO) -> PhotoNotes:
+    chunks = {b"eXIf": b"", b"iCCP": b"", b"pHYs": b""}
     for kind, size in _chunks(file):
-        if kind in found and size <= _LARGEST_PROFILE:
-            found[kind] = file.read(size)
-    chunk, stream = found[b"iCCP"], zlib.decompressobj()
+        if kind in chunks and size <= _LARGEST_PROFILE:
+            chunks[kind] = file.read(size)
+    chunk, stream = chunks[b"iCCP"], zlib.decompressobj()
     try:  # a name, 0, the method 0, and a stream of zlib
         profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)
     except zlib.error:
         profile = b""
-    *metres, unit = struct.unpack(">IIB", found[b"pHYs"].ljust(9, b"\0")[:9])
-    per_inch = _known(_METRES * each for each in metres) if unit else ()
-    return PhotoNotes(found[b"eXIf"], profile if stream.eof else b"", per_inch)
+    *per_metre, unit = struct.unpack(">IIB", chunks[b"pHYs"].ljust(9, b"\0")[:9])
+    per_inch = _density(_METRES * value for value in per_metre) if unit else ()
+    return PhotoNotes(chunks[b"eXIf"], profile if stream.eof else b"", per_inch)
 
 
 def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
@@ -298,9 +296,9 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
         (place,) = struct.unpack_from(f"{order}I", data, 4)
         first, after = _entries(data, order, place)
         inner = [struct.unpack_from(f"{order}I", data, first[0x8769] + 8)[0]] if 0x8769 in first else []
-        for found in [first, *(_entries(data, order, each)[0] for each in inner)]:
-            for tag in sizes.keys() & found.keys():
-                struct.pack_into(f"{order}HHII", data, found[tag], tag, _LONG, 1, sizes[tag])
+        for entries in [first, *(_entries(data, order, offset)[0] for offset in inner)]:
+            for tag in sizes.keys() & entries.keys():
+                struct.pack_into(f"{order}HHII", data, entries[tag], tag, _LONG, 1, sizes[tag])
         if 0x112 in first:
             struct.pack_into(f"{order}HHIHH", data, first[0x112], 0x112, _SHORT, 1, 1, 0)
         (thumbnail,) = struct.unpack_from(f"{order}I", data, after)
@@ -321,14 +319,14 @@ def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], i
     """Return the places of a directory's entries by their tags, and the place after them."""
     (count,) = struct.unpack_from(f"{order}H", data, place)
     places = range(place + 2, place + 2 + 12 * count, 12)
-    return {struct.unpack_from(f"{order}H", data, each)[0]: each for each in places}, places.stop
+    return {struct.unpack_from(f"{order}H", data, entry)[0]: entry for entry in places}, places.stop
 
 
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     """Return an encoded JPEG, PNG or TIFF with the notes in it."""
     if order := _ORDERS.get(picture[:4]):
-        picture = _resolved(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
-        return _profiled(bytearray(picture), order, notes.profile) if notes.profile else picture
+        picture = _with_resolution(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
+        return _with_profile(bytearray(picture), order, notes.profile) if notes.profile else picture
     if not picture.startswith(b"\xff\xd8"):
         width, height = struct.unpack_from(">II", picture, 16)
         exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
@@ -336,36 +334,36 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
         added += _chunk(b"eXIf", exif) if exif else b""
         head, rest = picture[:33], picture[33:]  # IHDR is first, then FFmpeg's aspect ratio, if there is one
         if notes.per_inch:
-            metre = (round(each / _METRES) for each in notes.per_inch)
-            added += _chunk(b"pHYs", struct.pack(">IIB", *metre, 1))
+            per_metre = (round(value / _METRES) for value in notes.per_inch)
+            added += _chunk(b"pHYs", struct.pack(">IIB", *per_metre, 1))
             rest = rest[21:] if rest[4:8] == b"pHYs" else rest
         return head + added + rest
-    found = dict(jpeg_segments(io.BytesIO(picture[2:])))
-    (frame,) = (found[marker] for marker in _SIZE_MARKERS if marker in found)
+    segments = dict(jpeg_segments(io.BytesIO(picture[2:])))
+    (frame,) = (segments[marker] for marker in _SIZE_MARKERS if marker in segments)
     exif = upright(notes.exif, struct.unpack_from(">HH", frame, 1))
     added = _segment(_APP1, b"Exif\0\0" + exif) if exif else b""
     parts = [notes.profile[place : place + _PART] for place in range(0, len(notes.profile), _PART)]
     for number, part in enumerate(parts, 1):
         added += _segment(_APP2, b"ICC_PROFILE\0" + bytes([number, len(parts)]) + part)
-    place = 2 + (4 + len(found[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)  # behind JFIF's
+    place = 2 + (4 + len(segments[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)  # behind JFIF's
     start = picture[:place]
     if notes.per_inch:
-        density = struct.pack(">BHH", 1, *(round(each) for each in notes.per_inch))
+        density = struct.pack(">BHH", 1, *(round(value) for value in notes.per_inch))
         start = start[:2] + _segment(_APP0, b"JFIF\0\1\1" + density + b"\0\0")
     return start + added + picture[place:]
 
 
-def _resolved(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
+def _with_resolution(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
     """Return a TIFF of FFmpeg's, which always has pixels per inch, with these."""
     places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
-    for tag, each in zip(_RESOLUTIONS, per_inch, strict=True):
+    for tag, resolution in zip(_RESOLUTIONS, per_inch, strict=True):
         (place,) = struct.unpack_from(f"{order}I", data, places[tag] + 8)
-        struct.pack_into(f"{order}II", data, place, round(100 * each), 100)
+        struct.pack_into(f"{order}II", data, place, round(100 * resolution), 100)
     struct.pack_into(f"{order}H", data, places[_RESOLUTION_UNIT] + 8, _INCH)
     return bytes(data)
 
 
-def _profiled(data: bytearray, order: str, profile: bytes) -> bytes:
+def _with_profile(data: bytearray, order: str, profile: bytes) -> bytes:
     """Return a TIFF of one page with a colour profile, and its directory, behind it."""
     places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
     data += bytes(len(data) % 2)

@@ -62,8 +62,8 @@ def choose_picture_encoder(
     pix_fmt = _pix_fmt(name, video.format, output)
     settings = _SETTINGS[name] | {key: str(value) for key, value in options.options.items()}
     if not opens(name, pix_fmt, video.width, video.height, settings):
-        given = " ".join(f"{key}={value}" for key, value in settings.items())
-        raise MediaError(f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {given}")
+        words = " ".join(f"{key}={value}" for key, value in settings.items())
+        raise MediaError(f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {words}")
     return EncoderChoice(name, pix_fmt, PICTURES, settings, lossless=name != "mjpeg")
 
 
@@ -79,11 +79,11 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
     return names[deep] + _DEEP[encoder] * deep
 
 
-def losses(source: SourceInfo, output: Target, choice: EncoderChoice, others: Sequence[str]) -> str | None:
-    """Return a sentence on what pictures can't store of a source; `others` are its other streams' kinds."""
+def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: Sequence[str]) -> str | None:
+    """Return a sentence on what pictures can't store of a source; `streams` are its other streams' kinds."""
     if choice.container != PICTURES:
         return None
-    video, kinds = source.video, [*others]
+    video, kinds = source.video, [*streams]
     if video.rotation or video.display_matrix:
         kinds.append(f"the rotation by {video.rotation} degrees")
     per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()
@@ -108,7 +108,7 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
 
 
 class PictureFiles:
-    """Numbered pictures, written as a `Muxer` writes a file; their list holds the `tag`."""
+    """Numbered pictures, written as a `Muxer` writes a file."""
 
     damage: str | None = None
 
@@ -117,16 +117,16 @@ class PictureFiles:
         output: Target,
         source: SourceInfo,
         choice: EncoderChoice,
-        drop: Set[str],
+        drop: Set[str],  # notes that aren't stored
         *,
         overwrite: bool = False,
-        tag: str | None = None,
+        tag: str | None = None,  # written into the list of the pictures
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
         self.choice, self.drop, self.tag = choice, drop, tag
         self.time_base = source.video.time_base
         self.warnings: list[str] = []
-        self._held: bytes | None = None  # the first picture
+        self._first_picture: bytes | None = None  # encoded
         self._count, self._first = 0, 1
         self._sources: tuple[str, ...] = ()  # the source of each picture
         self._partials: list[Partial] = []  # whole but for the last one
@@ -140,11 +140,11 @@ class PictureFiles:
         """Record the next frame; return its index as its time, and a duration of 1. Pictures of pictures keep
         their numbers.
         """
-        given = self.source.pictures
+        pictures = self.source.pictures
         if self._count == 0:
             remove_partials(self.output.path)
-            if given:
-                self._first, self._sources = given.first + pts, given.files[pts:]
+            if pictures:
+                self._first, self._sources = pictures.first + pts, pictures.files[pts:]
         self._count += 1
         return self._count - 1, 1
 
@@ -157,7 +157,7 @@ class PictureFiles:
                 notes = read_notes(self._sources[frame])
             data = with_notes(data, notes.fitting(self.choice, self.drop))
         if frame == 0:
-            self._held = data
+            self._first_picture = data
         else:
             self._write(frame, data)
 
@@ -176,12 +176,12 @@ class PictureFiles:
         """Rename all pictures, and warn of older ones with other numbers. Raises MediaError if other
         pictures have their names and may not be replaced.
         """
-        if self._held is None:
+        if self._first_picture is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
-        self._write(0, self._held)
+        self._write(0, self._first_picture)
         for partial in () if self.overwrite else self._partials:
-            if os.path.lexists(partial.target) and not partial.is_there():
+            if os.path.lexists(partial.target) and not partial.has_content():
                 raise MediaError(
                     f"{partial.target}: appeared while the pictures were being made; add `overwrite` to "
                     "replace it, or move it away"

@@ -59,7 +59,7 @@ NOTES = ("EXIF", "APP fields")  # by FFmpeg's names
 def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     """Describe pictures as a video of `rate` pictures per second; its times count pictures from 0."""
     path = pictures.files[0]
-    with _opened(path) as container:
+    with _open_whole_picture(path) as container:
         stored = container.streams.video[0]
         check_size(path, stored)
         frame = _upright(stored, _first(container, path))
@@ -89,16 +89,16 @@ class PictureDecoding:
     is_altered = False  # whether that picture is not as it is stored
 
     def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
-        self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses
+        self.source, self.info, self.damage, self.losses = pictures, info, damage, losses
 
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
     ) -> Generator[VideoFrame]:
         """Yield the pictures with start <= pts < stop and the one after, and as many `around`."""
-        files, video = self.pictures_found.files, self.info.video
+        files, video = self.source.files, self.info.video
         first = max(0, (start_pts or 0) - around)
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1 + around, len(files))):
-            with _opened(files[pts]) as container:
+            with _open_whole_picture(files[pts]) as container:
                 stored = _first(container, files[pts], video.pix_fmt)
                 frame = _upright(container.streams.video[0], stored)
                 self.is_altered = frame is not stored
@@ -110,10 +110,10 @@ class PictureDecoding:
                     )
                 if self.losses:
                     self.jpeg = jpeg_planes(data[:JPEG_HEAD])
-            found = frame.width, frame.height, frame.format.name
-            if found != (video.width, video.height, video.pix_fmt):
+            shape = frame.width, frame.height, frame.format.name
+            if shape != (video.width, video.height, video.pix_fmt):
                 raise MediaError(
-                    f"{files[pts]}: {found[0]}x{found[1]} in {found[2]}, but the first picture is "
+                    f"{files[pts]}: {shape[0]}x{shape[1]} in {shape[2]}, but the first picture is "
                     f"{video.width}x{video.height} in {video.pix_fmt}; all frames must be alike; "
                     "`photos` restores each by itself"
                 )
@@ -122,10 +122,10 @@ class PictureDecoding:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[InputContainer]:
+def _open_whole_picture(path: str) -> Iterator[InputContainer]:
     """Open a picture that must be whole and the only one in its file."""
     problems: list[str] = []
-    with _readable(path) as container:
+    with _open_picture(path) as container:
         context, demuxer = container.streams.video[0].codec_context, container.format.name
         context.thread_type = "NONE"
         strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}
@@ -140,12 +140,12 @@ def _opened(path: str) -> Iterator[InputContainer]:
 
 
 @contextmanager
-def _readable(path: str) -> Iterator[InputContainer]:
+def _open_picture(path: str) -> Iterator[InputContainer]:
     """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
     try:
         check_text(path)
-        if held := unreadable(path):
-            raise MediaError(f"{path}: holds {held}")
+        if content := unreadable(path):
+            raise MediaError(f"{path}: holds {content}")
         demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]
         file: Any = f"file:{path}"
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
@@ -192,8 +192,8 @@ def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
     a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
     filters = [("sidedata", f"mode=delete:type={Type.DISPLAYMATRIX.value}")]
     if is_turned := abs(a) < abs(c):
-        whole = re.sub("4(22|40|11)p", "444p", frame.format.name)  # chroma must stay as wide as it is high
-        filters += [("format", f"pix_fmts={whole}"), ("transpose", "dir=cclock_flip")]
+        pix_fmt = re.sub("4(22|40|11)p", "444p", frame.format.name)  # chroma must stay as wide as it is high
+        filters += [("format", f"pix_fmts={pix_fmt}"), ("transpose", "dir=cclock_flip")]
     across, down = (c, b) if is_turned else (a, d)
     filters += [("hflip", "")] * (across < 0) + [("vflip", "")] * (down < 0)
     return filtered(stream, frame, *filters)
@@ -246,7 +246,7 @@ def encoded(encoder: str, frame: VideoFrame, **options: str) -> bytes:
 def _decoded(path: Path) -> VideoFrame:
     if path.suffix.lower() not in KINDS:
         raise MediaError(f"{path}: not a picture by its name; expected {', '.join(SUFFIXES)}")
-    with _readable(str(path)) as container:
+    with _open_picture(str(path)) as container:
         frame = next(container.decode(video=0), None)
     if frame is None:
         raise MediaError(f"{path}: holds no picture")

@@ -22,7 +22,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.files.regular import LARGEST_PLAN, read_object
+from vidrestore.files.regular import LARGEST_PLAN, read_object, stored
 from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
@@ -60,26 +60,25 @@ _NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
 DECODER_OPTIONS = {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
 _PROBED_FRAMES = 4  # enough to find a field flag quickly
 # Packets by which bits and rate are measured. More bytes than these few minutes have are needless: at so many
-# bits a pixel the quality is the best one.
+# bits per pixel the quality is the best one.
 _SAMPLED, _SAMPLED_BYTES = 3000, 1 << 26
 _NOMINAL = 1.5  # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
 _Sample = list[tuple[int | None, int]]  # time and size of packets
 _STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of posters
+_PICTURES = stored(tag=str, pictures=list[str])
 
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """One stream of any kind: video, audio, subtitle, attachment or data. `codec` is FFmpeg's name or
-    "unknown"; `unplaced` is sound whose channels have no places, only a number, as in AVI.
-    """
+    """One stream of any kind: video, audio, subtitle, attachment or data."""
 
     index: int
-    kind: str
-    codec: str
+    kind: str  # FFmpeg's type of stream
+    codec: str  # FFmpeg's name, or "unknown"
     language: str | None = None
     title: str | None = None
-    attached_picture: bool = False
-    unplaced: bool = False
+    attached_picture: bool = False  # cover art, which FFmpeg stores as a video stream
+    unplaced: bool = False  # True for sound whose channels have no places, only a number, as in AVI
 
     @property
     def role(self) -> str:
@@ -96,22 +95,22 @@ def to_drop(refused: Sequence[StreamInfo], streams: Iterable[StreamInfo]) -> str
     """Return the value of `drop` that leaves out the refused ones of some streams and no other: the word of a
     kind if all of it is refused, else numbers.
     """
-    kept = {info.word for info in streams if info not in refused}
-    return ",".join(dict.fromkeys(str(info.index) if info.word in kept else info.word for info in refused))
+    rest = {info.word for info in streams if info not in refused}
+    return ",".join(dict.fromkeys(str(info.index) if info.word in rest else info.word for info in refused))
 
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """A whole source; `container` is FFmpeg's name of the format, `duration` in seconds, `size` in bytes."""
+    """The description of a source: its container, the video to restore, and all streams."""
 
     path: str
-    container: str
+    container: str  # FFmpeg's name of the format
     video: VideoInfo
-    streams: tuple[StreamInfo, ...]
-    chapters: int = 0
+    streams: tuple[StreamInfo, ...]  # the video included
+    chapters: int = 0  # their number
     metadata: Mapping[str, str] = field(default_factory=dict)
-    duration: Fraction | None = None
-    size: int | None = None
+    duration: Fraction | None = None  # seconds
+    size: int | None = None  # bytes
 
     @property
     def pictures(self) -> Pictures | None:
@@ -133,32 +132,30 @@ def decoder_of(codec: str) -> av.codec.Codec | None:
 
 
 def is_lossless(codec: str) -> bool:
-    """Return True if a codec, by FFmpeg's name, keeps every sample always."""
-    found = decoder_of(codec)
-    return found is not None and found.lossless and not found.lossy
+    """Return True if a codec, by FFmpeg's name, is always lossless."""
+    decoder = decoder_of(codec)
+    return decoder is not None and decoder.lossless and not decoder.lossy
 
 
 @dataclass(frozen=True)
 class Tag:
-    """The tag of an output that says how it was made: the digest of its job, the frames and the damage of the
-    source as far as they were known when it was written.
-    """
+    """The tag of an output, which identifies the job that wrote it."""
 
-    job: str
-    frames: int = 0
-    damage: str | None = None
+    job: str  # the job's digest
+    frames: int = 0  # 0 if they weren't counted yet
+    damage: str | None = None  # of the source, in words, as far as it was known
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        found = re.match(r"vidrestore ([0-9a-f]{16})\b(?:.*?; (\d+) frames(?:; (.*))?$)?", text)
-        return cls(found[1], int(found[2] or 0), found[3]) if found else None
+        match = re.match(r"vidrestore ([0-9a-f]{16})\b(?:.*?; (\d+) frames(?:; (.*))?$)?", text)
+        return cls(match[1], int(match[2] or 0), match[3]) if match else None
 
 
 def read_tag(output: Target) -> Tag | None:
     """Return the tag of a video, or of numbered pictures that are all there by their list; None without."""
     if output.is_pattern:
         with suppress(OSError, ValueError):
-            listed = read_object(output.list_path, {"tag": str, "pictures": [str]}, LARGEST_PLAN)
+            listed = read_object(output.list_path, _PICTURES, LARGEST_PLAN)
             if all(output.path.with_name(name).exists() for name in listed["pictures"]):
                 return Tag.parse(listed["tag"])
     elif not (output.is_pipe or output.holds_pictures):
@@ -302,12 +299,12 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
                 "damaged, record or copy it again"
             )
         name, duration = container.format.name, container.duration
-        video = _measured(describe_video(source, stream, frames, name), stream, packets, sample)
+        video = _with_bits(describe_video(source, stream, frames, name), stream, packets, sample)
         return SourceInfo(
             path=source,
             container=name,
-            video=_timed(source, video, container, stream, fps),
-            streams=tuple(describe_stream(each) for each in container.streams),
+            video=_with_rate(source, video, container, stream, fps),
+            streams=tuple(map(describe_stream, container.streams)),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
             duration=None if duration is None else Fraction(duration, 1_000_000),
@@ -315,7 +312,7 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
         )
 
 
-def _timed(
+def _with_rate(
     source: str, video: VideoInfo, container: InputContainer, stream: VideoStream, fps: Fraction | None
 ) -> VideoInfo:
     """Give a video from a container without times the rate that its own stream states, or `fps`."""
@@ -386,7 +383,7 @@ def _first_frames(
     return frames
 
 
-def _measured(
+def _with_bits(
     video: VideoInfo, stream: VideoStream, packets: Iterator[Packet[Any]], sample: _Sample
 ) -> VideoInfo:
     """Set the bits of a frame by the sizes of packets, of an index or the first ones, and a rate that is only
@@ -438,13 +435,13 @@ def _codec_without_decoder(stream: Stream) -> str:
         return "unknown"
     if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
         return "webvtt"
-    match = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", _dumped(stream))
+    match = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", _description(stream))
     if not match or match[1] in ("none", "unknown_codec"):
         return f"unknown {match[2]})" if match and match[2] else "unknown"
     return match[1]
 
 
-def _dumped(stream: Stream) -> str:
+def _description(stream: Stream) -> str:
     """Return FFmpeg's own description of a stream's file."""
     with log_level(ffmpeg.INFO):
         text: str = stream.container.dumps_format()  # type: ignore[attr-defined]
@@ -455,7 +452,7 @@ def _crop(stream: VideoStream, frame: VideoFrame) -> tuple[int, int, int, int]:
     """Return the columns and rows (left, right, top, bottom) that Matroska's PixelCrop or MP4's clap hides,
     in whole samples of chroma of each field; 0 if nothing would be left.
     """
-    text = _dumped(stream).partition(f"Stream #0:{stream.index}")[2].partition("Stream #")[0]
+    text = _description(stream).partition(f"Stream #0:{stream.index}")[2].partition("Stream #")[0]
     match = re.search(r"\n +Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)\n", text)
     left, right, top, bottom = map(int, match.groups()) if match else (0, 0, 0, 0)
     columns = 1 << layout_of(frame.format.name).format.chroma_width_shift
@@ -523,7 +520,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         side_data=frozenset(names),
         reordered=reordered,
         by_order=reordered and (container == "avi" or not rise),
-        marked_order=_LOGGED_ORDERS.get(_logged(stream, marked[0], "i")) if marked else order,
+        marked_order=_LOGGED_ORDERS.get(_log_value(stream, marked[0], "i")) if marked else order,
         unmarked_order=None if marked else order,
         crop=crop,
     )
@@ -537,10 +534,10 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
     """
     if not container.startswith("matroska"):
         return stream.duration
-    found = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))
-    if not found or not stream.time_base:
+    match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))
+    if not match or not stream.time_base:
         return None
-    end = int(found.group(1)) * 3600 + int(found.group(2)) * 60 + Fraction(found.group(3))
+    end = int(match.group(1)) * 3600 + int(match.group(2)) * 60 + Fraction(match.group(3))
     return round(end / stream.time_base) - (start or 0)
 
 
@@ -548,24 +545,24 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
     context = stream.codec_context
     full = frame.format.name.startswith("yuvj")
 
-    def known(of_frame: int, of_stream: int, unknown: int = UNSPECIFIED) -> int:
+    def tag(of_frame: int, of_stream: int, unknown: int = UNSPECIFIED) -> int:
         return int(of_frame if of_frame != unknown else of_stream)
 
     return ColourTags(
-        matrix=known(frame.colorspace, context.colorspace),
-        primaries=known(frame.color_primaries, context.color_primaries),
-        transfer=known(frame.color_trc, context.color_trc),
-        range=2 if full else known(frame.color_range, context.color_range, 0),
+        matrix=tag(frame.colorspace, context.colorspace),
+        primaries=tag(frame.color_primaries, context.color_primaries),
+        transfer=tag(frame.color_trc, context.color_trc),
+        range=2 if full else tag(frame.color_range, context.color_range, 0),
         chroma_location=_chroma_location(stream, frame),
     )
 
 
 def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
-    location = _logged(stream, frame, "cl")
+    location = _log_value(stream, frame, "cl")
     return _CHROMA_LOCATIONS.index(location) if location in _CHROMA_LOCATIONS else 0
 
 
-def _logged(stream: VideoStream, frame: VideoFrame, name: str) -> str:
+def _log_value(stream: VideoStream, frame: VideoFrame, name: str) -> str:
     """Return what the log of FFmpeg's `showinfo` filter has by a name that PyAV 18 doesn't have."""
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:
         # Without the side data: showinfo logs each byte of an encoder's note on its own.

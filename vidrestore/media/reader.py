@@ -39,30 +39,24 @@ AnyDecoding = Decoding | PictureDecoding | Y4mInput
 
 
 class VideoReader:
-    """Reads the frames of `source`: a path, any number of times, or "-" for a y4m pipe on stdin, once.
-
-    A folder of pictures, a pattern or a glob of them is a video of `fps` pictures per second. `threads` is
-    the decoder's number of threads, 0 for one per core. With `scan`, the option of that name, fields become
-    whole frames, with `double_rate` one each; the attribute is what was found. `info` describes the frames
-    that are yielded. With `losses` frames carry what the coder took, decoded in one thread, since others may
-    still write the quantisers. Use it as a context manager. Raises MediaError as `probe` does, and if fields
-    can't become frames as asked.
+    """Reads the frames of a path, any number of times, or of "-", a y4m pipe on stdin, once. A context
+    manager. Raises MediaError as `probe` does, and if fields can't become frames as asked.
     """
 
     def __init__(
         self,
         source: str | Source,
         *,
-        threads: int = 0,
-        scan: str | None = None,
-        double_rate: bool = False,
-        fps: Fraction | None = None,
-        losses: bool = False,
+        threads: int = 0,  # of the decoder; 0 for one per core
+        scan: str | None = None,  # the option of that name: fields become whole frames
+        double_rate: bool = False,  # one frame per field
+        fps: Fraction | None = None,  # pictures per second of a folder, pattern or glob of pictures
+        losses: bool = False,  # frames carry the loss of coding; decoding then has one thread
     ) -> None:
         self.source = Source.of(source)
         self.threads, self.losses = threads, losses
         self.damage = Damage()
-        self.warnings: tuple[str, ...] = ()
+        self.warnings: tuple[str, ...] = ()  # sentences for the user
         self.restarted = False  # whether the clock is set back somewhere; then all is read from the start
         self._pipe: Y4mInput | None = None
         if self.source.is_pipe:
@@ -70,11 +64,11 @@ class VideoReader:
         if fps is not None and self._pipe:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
         with readable(self.source.name):
-            self.info = self._described(fps)
+            self.info = self._describe(fps)
         self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
-        self.scan: Scan | None = None
+        self.scan: Scan | None = None  # as measured, or as the option has it
         self._deinterlacer: Deinterlacer | None = None
         self._problem: MediaError | None = None  # why fields are left that are to become frames
         if scan is not None:
@@ -102,7 +96,7 @@ class VideoReader:
                 f"{way_out}"
             )
 
-    def _described(self, fps: Fraction | None) -> SourceInfo:
+    def _describe(self, fps: Fraction | None) -> SourceInfo:
         if self._pipe:
             return self._pipe.info
         if not (pictures := self.source.pictures):
@@ -112,13 +106,13 @@ class VideoReader:
         self.warnings = pictures.warnings + ((second,) if second else ())
         return info
 
-    def _deinterlace(self, asked: str, *, fields: bool) -> None:
+    def _deinterlace(self, request: str, *, fields: bool) -> None:
         """Find the scan and its filters; `info` describes their output. Raises MediaError if what is asked
         for can't be done.
         """
         video, pictures = self.stored, self.source.pictures
         is_still = self._pipe or (pictures and len(pictures.files) == 1)
-        scan = chosen_scan(asked, video, None if is_still else self.frames, fields=fields)
+        scan = chosen_scan(request, video, None if is_still else self.frames, fields=fields)
         if pictures and not scan.why:
             scan = Scan("whole")  # a picture's marks aren't those of fields
         self.scan = scan
@@ -128,7 +122,7 @@ class VideoReader:
         try:
             self._deinterlacer = Deinterlacer(self.source.name, video, scan, fields=fields)
         except MediaError as error:
-            if fields or asked != "auto":
+            if fields or request != "auto":
                 raise
             self._problem = error if scan.why else None
         else:
@@ -137,18 +131,18 @@ class VideoReader:
     @property
     def late_captions(self) -> bool:
         """True once closed captions were read of which the first frames, in `info`, have none."""
-        known = "A53_CC" in self.stored.side_data
-        return isinstance(self._decoding, Decoding) and self._decoding.captioned and not known
+        captioned = isinstance(self._decoding, Decoding) and self._decoding.captioned
+        return captioned and "A53_CC" not in self.stored.side_data
 
     @property
     def restarts(self) -> list[tuple[int, int]]:
         """Where the video's clock was set back so far, and by how many ticks what follows was moved."""
-        return self._decoding.restarts if isinstance(self._decoding, Decoding) else []
+        return self._decoding.clock.restarts if isinstance(self._decoding, Decoding) else []
 
     @property
     def mended(self) -> list[int]:
         """The times made up so far for frames whose own did not rise, in ticks of the source."""
-        return self._decoding.mended if isinstance(self._decoding, Decoding) else []
+        return self._decoding.clock.mended if isinstance(self._decoding, Decoding) else []
 
     def __enter__(self) -> Self:
         return self
@@ -179,8 +173,8 @@ class VideoReader:
     def _read(self, start_pts: int | None, stop_pts: int | None) -> Generator[Frame]:
         """Yield the frames, each up to the next: packets have durations in decoding order."""
         with readable(self.source.name):
-            self._decoding = decoding = self._new_decoding(whole=start_pts is None)
-        waiting: Frame | None = None
+            self._decoding = decoding = self._new_decoding(start_pts)
+        last_frame: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
         pictures = self._pictures(decoding, start_pts, stop_pts)
         with readable(self.source.name), closing(pictures):
@@ -201,28 +195,29 @@ class VideoReader:
                     if jpeg and not (self._deinterlacer or frame.interlaced or decoding.is_altered):
                         frame.steps = block_steps(jpeg, self.info.video.format)
                 del picture  # return its buffers to the decoder
-                if waiting is not None:
-                    waiting.duration = frame.pts - waiting.pts
-                    longest = max(longest, waiting.duration)
-                    yield waiting
+                if last_frame is not None:
+                    last_frame.duration = frame.pts - last_frame.pts
+                    longest = max(longest, last_frame.duration)
+                    yield last_frame
                 if stop_pts is not None and frame.pts >= stop_pts:
                     return
                 if frame.corrupt:
                     self.damage.corrupt_pts.append(frame.pts)
-                waiting = frame
+                last_frame = frame
             self.damage.walk()
-        if waiting is not None:
-            self._end(waiting, longest, decoding)
-            yield waiting
+        if last_frame is not None:
+            self._end(last_frame, longest, decoding)
+            yield last_frame
 
-    def _new_decoding(self, *, whole: bool) -> AnyDecoding:
+    def _new_decoding(self, start_pts: int | None) -> AnyDecoding:
         if self._pipe:
             self._pipe.damage = self.damage
             return self._pipe
         if self.source.pictures:
             return PictureDecoding(self.source.pictures, self.info, self.damage, losses=self.losses)
-        if whole:
+        if start_pts is None:
             self.damage.structure = broken_structure(self.source.name)
+        # other threads may still write the quantisers
         threads = 1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
         self.restarted = self.restarted or bool(self.restarts or self.mended)
         name, settings = self.source.name, {"losses": self.losses, "restarted": self.restarted}
@@ -250,18 +245,18 @@ class VideoReader:
 
     def _check(self, picture: VideoFrame, where: str) -> None:
         video = self.info.video
-        found, began = (f"{each.width}x{each.height}" for each in (picture, video))
-        if found != began:
+        size, first_size = (f"{form.width}x{form.height}" for form in (picture, video))
+        if size != first_size:
             raise MediaError(
-                f"{where}: {found}, but the stream began at {began}; one size per stream is supported: "
+                f"{where}: {size}, but the stream began at {first_size}; one size per stream is supported: "
                 "split the file there first, or scale it: ffmpeg -i IN -vf "
                 f"scale={video.width}:{video.height} -c:v ffv1 -c:a copy OUT.mkv"
             )
-        found, began = picture.format.name, video.pix_fmt
-        if found != began:
+        pix_fmt, first = picture.format.name, video.pix_fmt
+        if pix_fmt != first:
             raise MediaError(
-                f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split "
-                f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {began} -c:v ffv1 -c:a copy "
+                f"{where}: {pix_fmt}, but the stream began in {first}; one pixel format is supported: split "
+                f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {first} -c:v ffv1 -c:a copy "
                 "OUT.mkv"
             )
 
@@ -316,9 +311,9 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
             "`start`"
         )
     if stop is not None and first.pts >= stop:
-        at = float((first.pts - origin) * tick)
+        time = float((first.pts - origin) * tick)
         raise OptionError(
-            f"{reader.source}: no frame begins in the chosen part, the next one at {at:.3f} s; choose a "
+            f"{reader.source}: no frame begins in the chosen part, the next one at {time:.3f} s; choose a "
             "longer `duration`"
         )
     return Span(first.pts, stop)
@@ -336,9 +331,9 @@ def _first_pts(reader: VideoReader) -> int:
 def expected_frames(info: SourceInfo, span: Span) -> int | None:
     """Return how many frames to expect, for progress: the file's own count, else duration times rate."""
     video = info.video
-    whole = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
+    count = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
     if span == WHOLE or not video.rate:
-        return whole
+        return count
     origin = video.start or 0
     last = origin + round(info.duration / video.time_base) if info.duration else span.stop
     if last is None:

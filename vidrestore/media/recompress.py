@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.frames import ColourTags, Frame
-from vidrestore.media.encoder_table import repeatable
+from vidrestore.media.encoder_table import ENCODERS, repeatable
 from vidrestore.media.encoding import picture
 from vidrestore.media.formats import layout_of, planes_of
 
@@ -25,16 +25,16 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
     height, width = frames[0][0].shape
     if height % 2 or width % 2:
         raise ValueError(f"4:2:0 has even sides in H.264, got {width}x{height}")
-    options = {"crf": str(crf), "preset": preset} | repeatable("libx264")
-    return _recoded(frames, "libx264", "h264", "yuv420p", options=options)
+    options = {"crf": str(crf), "preset": preset} | repeatable(ENCODERS["libx264"])
+    return _recode(frames, "libx264", "h264", "yuv420p", options=options)
 
 
 def recompress_pictures(frames: Sequence[Planes], scale: int) -> list[Planes]:
     """Encode and decode the same planes by Motion JPEG, with quantiser `scale` from 2 (best) to 31."""
-    return _recoded(frames, "mjpeg", "mjpeg", "yuvj420p", qmin=scale, qmax=scale)
+    return _recode(frames, "mjpeg", "mjpeg", "yuvj420p", qmin=scale, qmax=scale)
 
 
-def _recoded(
+def _recode(
     frames: Sequence[Planes], encoder: str, decoder: str, pix_fmt: str, **settings: Any
 ) -> list[Planes]:
     """Pass frames through an encoder and a decoder of one thread, whose results are the same in every run."""
@@ -45,8 +45,8 @@ def _recoded(
         setattr(encoding, name, value)
     packets: list[Any] = []
     for number, planes in enumerate(frames):
-        made = picture(Frame(planes, number, 1), pix_fmt, Fraction(1, 25), ColourTags())
-        packets += encoding.encode(made)
+        video_frame = picture(Frame(planes, number, 1), pix_fmt, Fraction(1, 25), ColourTags())
+        packets += encoding.encode(video_frame)
     packets += encoding.encode(None)
     decoding: Any = av.CodecContext.create(decoder, "r")
     decoding.thread_count = 1

@@ -65,30 +65,26 @@ MATCHED = frozenset({"yuv411p", "yuv420p", "yuv422p", "yuv444p"})  # pixel forma
 
 @dataclass(frozen=True)
 class Scan:
-    """How a video was scanned.
+    """The scan of a video."""
 
-    kind: "whole" frames, two "fields" a frame, "film" of 4 frames in 5, or "mixed", frame by frame
-    order: the field that is earlier in all frames; None if only marked frames have fields, as they are marked
-    why: the reason; None if nothing says that there are fields, but frames may be marked later
-    """
-
-    kind: Kind
+    kind: Kind  # "whole" frames, two "fields" a frame, "film" of 4 frames in 5, or "mixed", frame by frame
+    # the field that is earlier in all frames; None if only marked frames have fields, as they are marked
     order: str | None = None
-    why: str | None = None
+    why: str | None = None  # the reason; None without a sign of fields, but frames may be marked later
 
     @property
     def in_words(self) -> str | None:
-        """What it means for the frames, and the reason."""
+        """The effect on the frames, and the reason."""
         return f"{RESULTS[self.kind]} ({self.why})" if self.why else None
 
 
 @dataclass(frozen=True)
 class Look:
-    """What the frames of one position show: a kind, or "apart" for the fields of a moment in two frames."""
+    """The scan that the frames of one position show."""
 
-    kind: Kind | Literal["apart"]
-    order: str | None
-    pairs: int
+    kind: Kind | Literal["apart"]  # "apart": the fields of a moment lie in two frames
+    order: str | None  # the field that is earlier: "tff" or "bff"
+    pairs: int  # pairs of frames that were compared
 
 
 def measured_looks(video: VideoInfo, frames_from: FramesFrom) -> list[Look]:
@@ -111,17 +107,17 @@ def measured_looks(video: VideoInfo, frames_from: FramesFrom) -> list[Look]:
     return looks
 
 
-def chosen_scan(asked: str, video: VideoInfo, frames_from: FramesFrom | None, *, fields: bool) -> Scan:
+def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, *, fields: bool) -> Scan:
     """Return the scan that is asked for; of "auto" and "film" by the frames too, if there are any to be read
     twice. `fields` asks for a frame per field. Raises OptionError if film has none.
     """
-    if asked == "progressive":
+    if request == "progressive":
         return Scan("whole", None, "as asked")
-    if asked in ("tff", "bff"):
-        return Scan("fields", asked, f"{_first(asked)}, as asked")
+    if request in ("tff", "bff"):
+        return Scan("fields", request, f"{_first(request)}, as asked")
     scan = measured_scan(video, measured_looks(video, frames_from) if frames_from else [])
     order = scan.order or video.marked_order
-    if asked == "film":
+    if request == "film":
         return Scan("film", order or "tff", "as asked")
     if fields and scan.kind == "film":
         raise OptionError(
@@ -129,7 +125,7 @@ def chosen_scan(asked: str, video: VideoInfo, frames_from: FramesFrom | None, *,
             f"deinterlace all the same by `scan={order}`"
         )
     if fields:
-        return Scan("fields", order or "tff", f"{_first(order)}, {scan.why or 'a guess: nothing tells it'}")
+        return Scan("fields", order or "tff", f"{_first(order)}, {scan.why or 'a guess'}")
     if scan.kind in ("film", "mixed") and video.pix_fmt not in MATCHED:
         why = scan.why and f"{scan.why}, but fields of {video.pix_fmt} can't be matched"
         return Scan("fields", scan.order, why)
@@ -166,11 +162,11 @@ def _starts(video: VideoInfo) -> list[int | None]:
         return [None]
     rate = video.rate or video.base_rate
     frame = 1 / rate / video.time_base if rate else Fraction(0)  # in ticks
-    apart, last = max(LOOK * frame, Fraction(1)), video.start + video.duration - 2 * frame
+    spacing, last = max(LOOK * frame, Fraction(1)), video.start + video.duration - 2 * frame
     starts = [video.start]
     for share in POSITIONS[1:]:
         start = ceil(video.start + share * video.duration)
-        if start <= last and all(abs(start - earlier) >= apart for earlier in starts):
+        if start <= last and all(abs(start - earlier) >= spacing for earlier in starts):
             starts.append(start)
     return [None, *starts[1:]]
 
@@ -195,29 +191,29 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
         distances.append([_combs(before, after, row) - _combs(after, after, row) for row in (2, 1)])
         changes.append([np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)])
         if glance and len(distances) == GLANCE - 1:
-            near, far = np.sort(distances).T
-            if max(far.mean(), -near.mean()) < MOTION / 2 or (near > 2 * FIELDS * far).all():
+            minimum, maximum = np.sort(distances).T
+            if max(maximum.mean(), -minimum.mean()) < MOTION / 2 or (minimum > 2 * FIELDS * maximum).all():
                 break
     return _look(np.array(distances), np.array(changes)) if len(distances) >= GLANCE - 1 else None
 
 
 def _look(distances: NDArray[Any], changes: NDArray[Any]) -> Look | None:
     """Judge the distances of both fields, and their changes, from pair to pair of frames (pairs, 2)."""
-    near, far = sorted(distances.mean(0))
+    minimum, maximum = sorted(distances.mean(0))
     pairs, differences = len(distances), np.subtract(*distances.T)
     order = "tff" if differences.mean() > 0 else "bff"
-    if max(far, -near) < MOTION:
+    if max(maximum, -minimum) < MOTION:
         return None
-    if near > WHOLE * far:
+    if minimum > WHOLE * maximum:
         return Look("whole", None, pairs)
     size, error = abs(differences.mean()), differences.std(ddof=1) / pairs**0.5
-    if near > APART * far and size > FILM_CERTAIN * error and _repeats_as_film(changes):
+    if minimum > APART * maximum and size > FILM_CERTAIN * error and _repeats_as_film(changes):
         return Look("film", order, pairs)
     if size < CERTAIN * error:
         return None
-    if near < APART * far:
+    if minimum < APART * maximum:
         return Look("apart", order, pairs)
-    return Look("fields", order, pairs) if abs(near) < FIELDS * far else None
+    return Look("fields", order, pairs) if abs(minimum) < FIELDS * maximum else None
 
 
 def _repeats_as_film(changes: NDArray[Any]) -> bool:

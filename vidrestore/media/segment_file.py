@@ -30,9 +30,10 @@ from typing import Any
 import av
 from av.packet import Packet
 
+from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
-from vidrestore.files.regular import COUNT, open_regular, parse_object
+from vidrestore.files.regular import Count, open_regular, parse_json
 from vidrestore.frames import Frame
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, check_frame, full_duration, write_errors
@@ -42,34 +43,27 @@ from vidrestore.media.probe import SourceInfo
 
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
-_FACTS = {"frames": COUNT, "delay": COUNT, "head": str, "label": dict}
 
 
 @dataclass(frozen=True)
-class SegmentFacts:
-    """The last record of a segment.
+class SegmentFacts(Checked):
+    """The last record of a segment, which describes it."""
 
-    `delay`: the number of pictures by which decoding must run ahead of display. `head`: that of the encoder,
-    the same in all segments of a video. `label`: given by the writer to identify the segment.
-    """
-
-    frames: int
-    delay: int
-    head: str
-    label: Mapping[str, Any]
+    frames: Count  # their number
+    delay: Count  # pictures by which decoding must run ahead of display
+    head: str  # digest of the encoder's extradata, the same in all segments of a video
+    label: Mapping[str, Any]  # the writer's identification of the segment
 
 
 class SegmentWriter:
     """Encodes the frames of one segment into `path`, which may be changed until it is finished: `write` each,
-    then `finish`, or `abort` to remove the file.
-
-    `first` is the number of the first frame in the video. Raises MediaError if the file can't be written, if
-    a frame doesn't fit, or if its time is on the same tick of the container as the frame before.
+    then `finish`, or `abort` to remove the file. Raises MediaError if the file can't be written, if a frame
+    doesn't fit, or if its time is on the same tick of the container as the frame before.
     """
 
     def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, first: int = 0) -> None:
-        self.path, self.source, self.choice, self.first = path, source, choice, first
-        self.frames = 0
+        self.path, self.source, self.choice = path, source, choice
+        self.first, self.frames = first, 0  # number of the first frame in the video, and their count
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
         self._places: dict[int, int] = {}  # pts -> place, of the pictures inside the encoder
@@ -156,8 +150,8 @@ def check_segment(path: Path) -> SegmentFacts:
             first_is_key = first_is_key or (not places and kind == _KEY)
             places.add(place)
     try:
-        facts = SegmentFacts(**parse_object(last, _FACTS))
-    except (ValueError, TypeError):
+        facts = checked(SegmentFacts, parse_json(last), str(path), MediaError)
+    except (ValueError, MediaError):
         raise _damaged(path, "its last record can't be read") from None
     if not first_is_key or len(places) != facts.frames or max(places) >= facts.frames:
         raise _damaged(path, f"{len(places)} of {facts.frames} pictures are there")
@@ -199,9 +193,9 @@ def join_segments(
     `times` are pts and duration of all frames in display order, in ticks of the source. Raises MediaError if
     a segment is damaged or has other headers than the output's encoder, or if packets are missing.
     """
-    shown = [output.register(*each) for each in times]
-    delay = min(max(facts.delay for _, _, facts in segments), len(shown) - 1)
-    late = shown[delay][0] - shown[0][0]
+    ticks = [output.register(pts, duration) for pts, duration in times]
+    delay = min(max(facts.delay for _, _, facts in segments), len(ticks) - 1)
+    late = ticks[delay][0] - ticks[0][0]
     written = 0
     for path, first, facts in segments:
         if isinstance(output, Muxer) and facts.head != output.encoder.head:
@@ -214,13 +208,13 @@ def join_segments(
                 break
             packet = av.Packet(data)
             packet.time_base, packet.is_keyframe = output.time_base, kind == _KEY
-            packet.pts, packet.duration = shown[first + place]
+            packet.pts, packet.duration = ticks[first + place]
             early = written < delay
-            packet.dts = shown[written][0] - late if early else shown[written - delay][0]
+            packet.dts = ticks[written][0] - late if early else ticks[written - delay][0]
             written += 1
             output.put(packet)
             yield
-    if written != (planned := len(shown)):
+    if written != (planned := len(ticks)):
         raise MediaError(
             f"{output.output}: {written} pictures were joined, but the plan has {planned}; it was discarded"
         )

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vidrestore.frames import VideoInfo
-from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoder_table import EncoderChoice, EncoderRow
 
 # FFmpeg's names of side data -> ours. Omitted: data that the writer copies, an encoder's note on its
 # settings, film grain that the decoder has applied, the time codes of every MPEG-2 stream.
@@ -71,22 +71,22 @@ def read_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
     others, so such data is removed first.
     """
     unnamed: list[str] = []
-    frame, found = _without_profile(frame, stream)
+    frame, side_data = _without_profile(frame, stream)
     while True:
         try:
             container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
-            found |= {data.type.name: bytes(data) for data in container}
+            side_data |= {data.type.name: bytes(data) for data in container}
             break
         except ValueError as error:
             kind = str(error).split()[0]
             if kind in unnamed or not kind.isdigit():
                 raise
             unnamed.append(kind)
-            found |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
+            side_data |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
             frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
-    if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one
-        found.pop("PANSCAN", None)
-    return found
+    if not any(side_data.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one
+        side_data.pop("PANSCAN", None)
+    return side_data
 
 
 def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame, dict[str, bytes]]:
@@ -99,17 +99,17 @@ def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame
         return frame, {}
     kind = Type.ICC_PROFILE.value
     try:
-        found = filtered(stream, frame, ("sidedata", f"mode=select:type={kind}"))
+        profile_frame = filtered(stream, frame, ("sidedata", f"mode=select:type={kind}"))
     except BlockingIOError:  # the filter let nothing through
         return frame, {}
-    return filtered(stream, found, ("sidedata", f"mode=delete:type={kind}")), {"ICC_PROFILE": b""}
+    return filtered(stream, profile_frame, ("sidedata", f"mode=delete:type={kind}")), {"ICC_PROFILE": b""}
 
 
 def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
     """Pass a frame through FFmpeg's filters, (name, options) each."""
     graph = Graph()
     source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
-    nodes = [graph.add(*each) for each in (*filters, ("buffersink",))]
+    nodes = [graph.add(*node) for node in (*filters, ("buffersink",))]
     graph.link_nodes(source, *nodes).configure()
     graph.push(frame)
     return cast("VideoFrame", graph.pull())
@@ -139,21 +139,16 @@ def lacks_base_layer(side_data: dict[str, bytes]) -> bool:
 
 
 _CHROMATICITY, _LUMINANCE = 50_000, 10_000  # steps per unit in SMPTE ST 2086
-_PARAMETERS = {
-    "libx264": ("x264-params", "mastering-display", "cll"),
-    "libx265": ("x265-params", "master-display", "max-cll"),
-    "libsvtav1": ("svtav1-params", "mastering-display", "content-light"),
-}
 
 
-def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
+def hdr_settings(row: EncoderRow, video: VideoInfo) -> dict[str, str]:
     """Return the encoder's option with mastering display and light level; empty without one."""
-    if encoder not in _PARAMETERS:
+    if row.hdr is None:
         return {}
-    option, display, light = _PARAMETERS[encoder]
+    option, display, light, in_steps = row.hdr
     parts = []
     if video.mastering_display:
-        parts.append(f"{display}={_display(video.mastering_display, whole=encoder != 'libsvtav1')}")
+        parts.append(f"{display}={_display(video.mastering_display, in_steps=in_steps)}")
     if video.content_light:
         parts.append(f"{light}={video.content_light[0]},{video.content_light[1]}")
     return {option: ":".join(parts)} if parts else {}
@@ -162,7 +157,7 @@ def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
 def unwritten(choice: EncoderChoice, video: VideoInfo) -> str | None:
     """Return a sentence on HDR metadata and a chroma location that can't be written, or None."""
     lost = []
-    if choice.encoder not in _PARAMETERS and (video.mastering_display or video.content_light):
+    if choice.row.hdr is None and (video.mastering_display or video.content_light):
         lost.append(
             f"{choice.encoder} can't write the HDR mastering display and light level, so they are left out; "
             "`encoder=libx265` keeps them"
@@ -180,18 +175,17 @@ def _keeps_location(choice: EncoderChoice, video: VideoInfo) -> bool:
     pixels = video.format
     if not pixels.chroma_width_shift:
         return True  # it means nothing
-    if choice.encoder in ("libx264", "libx265"):  # their streams have it in 4:2:0 only
+    if choice.row.location == "4:2:0":
         return pixels.chroma_height_shift == 1
-    in_stream = choice.encoder not in ("libvpx-vp9", "ffv1", "prores_ks")
-    return in_stream or choice.container in ("matroska", "webm")
+    return choice.row.location == "stream" or choice.container in ("matroska", "webm")
 
 
-def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
+def _display(values: tuple[Fraction, ...], *, in_steps: bool) -> str:
     """Reorder R, G, B, white, darkest, brightest to the encoders' G, B, R, white, brightest, darkest."""
     red, green, blue, white, (darkest, brightest) = (values[start : start + 2] for start in range(0, 10, 2))
 
     def pair(first: Fraction, second: Fraction, steps: int) -> str:
-        if whole:
+        if in_steps:
             return f"({round(first * steps)},{round(second * steps)})"
         return f"({float(first):.5f},{float(second):.5f})"
 

@@ -33,7 +33,7 @@ def encoder_of(stream: StreamInfo, container: str) -> str | None:
     if stream.kind != "audio" or decoder is None:
         return None
     needs_places = container == "mp4" and codec.startswith("pcm")
-    if decoder.name in _held(container) and not (needs_places and stream.unplaced):
+    if decoder.name in _codecs(container) and not (needs_places and stream.unplaced):
         return None
     if container in ("matroska", "webm"):
         return "libopus" if container == "webm" else "flac"
@@ -55,7 +55,7 @@ def rate_code(codec: str, head: bytes) -> int | None:
 
 
 @cache
-def _held(container: str) -> frozenset[str]:
+def _codecs(container: str) -> frozenset[str]:
     """Return the codecs that a container can hold, by the names of their coders."""
     with av.open(io.BytesIO(), "w", format=container) as trial:
         names = frozenset(trial.supported_codecs)
@@ -66,9 +66,7 @@ class EncodedSound:
     """Sound of a source, decoded and encoded for `stream` of the output.
 
     The clock counts samples from the first time on: times of packets are often rounded to milliseconds.
-    Where the source has none for a while, there is silence. Of a `cut`, the decoded frames that begin in it
-    are used. `undecoded` counts the packets that couldn't be decoded. With `only_decodes`, for a trial,
-    nothing is encoded, which takes most of the time.
+    Where the source has none for a while, there is silence.
     """
 
     def __init__(
@@ -81,9 +79,9 @@ class EncodedSound:
             raise ValueError(f"{count} channels can't be encoded as {NAMES[encoder]}")
         rate, codec = source.sample_rate, source.codec.canonical_name
         deep = is_lossless(codec) and not source.format.name.startswith(("s16", "u8"))
-        self.cut = cut
-        made: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
-        self.stream: AudioStream = made
+        self.cut = cut  # the decoded frames that begin in it are used
+        stream: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
+        self.stream: AudioStream = stream
         layout = source.layout.name
         self.stream.codec_context.layout = _LAYOUTS[count - 1] if "channels" in layout else layout
         if encoder in ("flac", "alac"):
@@ -92,7 +90,8 @@ class EncodedSound:
         else:
             self.stream.codec_context.bit_rate = _BIT_RATE * count
         self.stream.time_base = Fraction(1, self.stream.codec_context.sample_rate)
-        self.undecoded, self.only_decodes = 0, False
+        self.undecoded = 0  # packets that couldn't be decoded
+        self.only_decodes = False  # for a trial: encoding takes most of the time
         self.clock: int | None = None  # the time of the next sample, in samples of the source
 
     def packets(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:
@@ -103,7 +102,7 @@ class EncodedSound:
             self.undecoded += 1
             return
         for frame in frames:
-            yield from self._encoded(frame)
+            yield from self._packets_of(frame)
 
     def rest(self) -> Iterator[Packet[Any]]:
         """Yield the last encoded packets."""
@@ -111,7 +110,7 @@ class EncodedSound:
             # the last one of FLAC has no sound
             yield from (packet for packet in self.stream.encode(None) if packet.size)
 
-    def _encoded(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
+    def _packets_of(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         time = None if frame.pts is None else frame.pts * Fraction(frame.time_base or 1)
         if time is not None and self.cut and not self.cut.holds(time):
             return
@@ -124,10 +123,10 @@ class EncodedSound:
             while late > _OUT_OF_STEP * frame.sample_rate:
                 silent = _silence(frame, min(late, frame.sample_rate))
                 late -= silent.samples
-                yield from self._timed(silent)
-        yield from self._timed(frame)
+                yield from self._encode(silent)
+        yield from self._encode(frame)
 
-    def _timed(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
+    def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         assert self.clock is not None
         frame.pts, frame.time_base = self.clock, Fraction(1, frame.sample_rate)
         self.clock += frame.samples

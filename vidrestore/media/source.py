@@ -64,16 +64,13 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that `source` names, in order.
+    """The pictures of a folder, a pattern or a glob."""
 
-    `pattern` is the pattern of their names, `first` the number of the first; `warnings` are for the user.
-    """
-
-    source: str
-    files: tuple[str, ...]
-    pattern: str
-    first: int = 1
-    warnings: tuple[str, ...] = ()
+    source: str  # the name of the folder, pattern or glob
+    files: tuple[str, ...]  # in order
+    pattern: str  # of their names, such as "seq_%04d.png"
+    first: int = 1  # the number of the first
+    warnings: tuple[str, ...] = ()  # sentences for the user
 
 
 @dataclass(frozen=True)
@@ -91,12 +88,12 @@ class _Named:
     name: str
 
     @classmethod
-    def of(cls, given: str | os.PathLike[str] | Self) -> Self:
+    def of(cls, value: str | os.PathLike[str] | Self) -> Self:
         """Parse a name, or return it if it is parsed. Raises MediaError if it is empty or has a NUL."""
-        name = os.fspath(given) if isinstance(given, str | os.PathLike) else given
+        name = os.fspath(value) if isinstance(value, str | os.PathLike) else value
         if not isinstance(name, str) or not name or "\0" in name:
             raise MediaError(f"{name!r}: not the name of a file; expected a text without NUL, or a path")
-        return given if isinstance(given, cls) else cls(name)
+        return value if isinstance(value, cls) else cls(name)
 
     def __str__(self) -> str:
         return self.name
@@ -128,13 +125,13 @@ class _Named:
         if not _PLACE.search(path.name):
             return {1: self.name} if os.path.isfile(path) else {}  # False for a name that is too long
         before, after = _PLACE.sub("\0", path.name, count=1).split("\0")
-        found = {}
+        paths = {}
         for name in _names(path.parent):
             middle = name[len(before) : len(name) - len(after)]
             fits = name.startswith(before) and name.endswith(after) and middle.isdecimal()
             if fits and self.numbered(int(middle)).name == name:
-                found[int(middle)] = str(path.with_name(name))
-        return dict(sorted(found.items()))
+                paths[int(middle)] = str(path.with_name(name))
+        return dict(sorted(paths.items()))
 
     def absolute(self) -> Self:
         """Return the same with a name that holds in any folder."""
@@ -205,20 +202,20 @@ class Target(_Named):
         if self.holds_pictures:
             return PICTURES
         if self.suffix not in MUXERS:
-            found = "the name has no suffix to say the container"
+            problem = "the name has no suffix, which chooses the container"
             if self.suffix:
-                found = f"the suffix {self.suffix!r} is not one that can be written"
+                problem = f"the suffix {self.suffix!r} is not one that can be written"
             raise MediaError(
-                f"{self}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe, or pictures such "
-                "as %04d.png, .tiff (both up to 16 bits) or .jpg"
+                f"{self}: {problem}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe, or pictures "
+                "such as %04d.png, .tiff (both up to 16 bits) or .jpg"
             )
         return MUXERS[self.suffix]
 
     @property
     def first_file(self) -> Path:
         """The file itself, or the first existing picture of a sequence."""
-        found = self.existing() if self.is_pattern else {}
-        return Path(found[min(found)]) if found else self.path
+        pictures = self.existing() if self.is_pattern else {}
+        return Path(pictures[min(pictures)]) if pictures else self.path
 
     @property
     def list_path(self) -> Path:
@@ -243,8 +240,8 @@ class Target(_Named):
             raise MediaError(
                 f"{self}: {self.suffix} pictures can't be written; expected {', '.join(PICTURE_ENCODERS)}"
             )
-        there = self.existing().values() if self.is_pattern else None
-        check_output(self.name, source.files, overwrite=overwrite, existing=there)
+        existing = self.existing().values() if self.is_pattern else None
+        check_output(self.name, source.files, overwrite=overwrite, existing=existing)
         if cfr is not None:
             raise OptionError(
                 f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, remove the "
@@ -306,11 +303,11 @@ def _find_pictures(source: str) -> Pictures | None:
     if os.path.exists(source):
         return Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
     if (pattern := Source(source)).is_pattern:
-        found = pattern.existing()
-        if not found:
+        paths = pattern.existing()
+        if not paths:
             raise MediaError(f"{source}: no picture has such a name; check the folder and the digits")
-        _check_gaps(source, list(found), source)
-        return Pictures(source, tuple(found.values()), Path(source).name, min(found))
+        _check_gaps(source, list(paths), source)
+        return Pictures(source, tuple(paths.values()), Path(source).name, min(paths))
     if glob.has_magic(source):
         return _in_order(source, glob.glob(source), is_glob=True)
     return None
@@ -338,16 +335,16 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
             f"{source}: pictures of several kinds, {suffixes}; name one kind, for example "
             f"'{one}{min(kinds.values())}', or add `photos` to restore each by itself"
         )
-    found = _numbering(files)
-    if found is None:
+    numbering = _numbering(files)
+    if numbering is None:
         return Pictures(source, tuple(files), f"%04d{Path(files[0]).suffix.lower()}")
-    pattern, numbers = found
+    pattern, numbers = numbering
     warnings: tuple[str, ...] = ()
     if not is_glob:
         _check_gaps(source, numbers, os.path.join(source, pattern))
     elif (missing := numbers[-1] - numbers[0] + 1 - len(numbers)) > 0:
-        what = "1 number is" if missing == 1 else f"{missing} numbers are"
-        warnings = (f"{what} missing between the pictures; they are taken one after the other",)
+        text = "1 number is" if missing == 1 else f"{missing} numbers are"
+        warnings = (f"{text} missing between the pictures; they are taken one after the other",)
     return Pictures(source, tuple(files), pattern, numbers[0], warnings)
 
 
@@ -365,10 +362,10 @@ def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
 def pattern_of(paths: Iterable[str]) -> str | None:
     """Return the pattern of pictures in one folder whose numbers follow each other; else None."""
     files = sorted(paths, key=natural_order)
-    found = _numbering(files) if len(files) > 1 and len({*map(os.path.dirname, files)}) == 1 else None
-    if found is None or any(other - one != 1 for one, other in pairwise(found[1])):
+    numbering = _numbering(files) if len(files) > 1 and len({*map(os.path.dirname, files)}) == 1 else None
+    if numbering is None or any(other - one != 1 for one, other in pairwise(numbering[1])):
         return None
-    return os.path.join(os.path.dirname(files[0]), found[0])
+    return os.path.join(os.path.dirname(files[0]), numbering[0])
 
 
 def natural_order(path: str) -> list[tuple[int, str]]:
@@ -387,10 +384,10 @@ def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:
     count = other - one - 1
     text = f"{missing} is" if count == 1 else f"{missing} and {count - 1} after it are"
     add = "add it" if count == 1 and not more else "add them"
-    further = f", and there {'is 1 gap' if more == 1 else f'are {more} gaps'} more" if more else ""
-    anything = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
+    rest = f", and there {'is 1 gap' if more == 1 else f'are {more} gaps'} more" if more else ""
+    glob_pattern = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
     raise MediaError(
-        f"{source}: {text} missing{further}; {add}, or take what there is by the pattern '{anything}'; "
+        f"{source}: {text} missing{rest}; {add}, or take what there is by the pattern '{glob_pattern}'; "
         "`photos` restores each by itself"
     )
 

@@ -47,19 +47,19 @@ def add_stream(
     encoder = encoder_of(info, output.format.name)
     sound = EncodedSound(output, template, encoder, cut) if encoder else None  # type: ignore[arg-type]
     if sound:
-        made: Stream = sound.stream
+        stream: Stream = sound.stream
     elif context is None and info.codec == "webvtt":
-        made = output.add_mux_stream("webvtt")
-        made.time_base = template.time_base
+        stream = output.add_mux_stream("webvtt")
+        stream.time_base = template.time_base
     else:
-        made = output.add_stream_from_template(template, opaque=True)
-    whole = sound is None and cut is None
-    made.metadata.update(stream_metadata(template, output.format.name, whole=whole))
-    made.disposition = template.disposition
-    return made, sound
+        stream = output.add_stream_from_template(template, opaque=True)
+    is_whole = sound is None and cut is None
+    stream.metadata.update(stream_metadata(template, output.format.name, has_all_packets=is_whole))
+    stream.disposition = template.disposition
+    return stream, sound
 
 
-def named(info: StreamInfo, attachment: str | None = None) -> str:
+def label(info: StreamInfo, attachment: str | None = None) -> str:
     """Return a stream in words, "stream 2 (subtitle: ass fra)", with the name of an attached file."""
     codec = attachment if info.kind == "attachment" else info.codec
     language = info.language if info.language != "und" else None
@@ -68,10 +68,7 @@ def named(info: StreamInfo, attachment: str | None = None) -> str:
 
 
 class Clock:
-    """Keeps the decoding times of one stream of an output in order, by the rule of FFmpeg's own tool.
-
-    `repaired` holds the times of the source, in seconds, at which that moved a packet.
-    """
+    """Keeps the decoding times of one stream of an output in order, by the rule of FFmpeg's own tool."""
 
     def __init__(self, stream: Stream, output: OutputContainer) -> None:
         self.stream = stream
@@ -81,7 +78,7 @@ class Clock:
         self.last: int | None = None  # in ticks of the output
         self.row = 0  # packets repaired one after the other
         self.moved = Fraction(0)  # seconds that the last packet was moved
-        self.repaired: list[Fraction] = []
+        self.repaired: list[Fraction] = []  # seconds of the source at which a packet was moved
 
     def repair(self, packet: Packet[Any], time: Fraction | None = None) -> None:
         """Count a packet's times in ticks of the output, behind those before; `time` is that in the source.
@@ -116,27 +113,26 @@ class Clock:
 class StreamCopier:
     """Copies the other streams of a source packet by packet, in step with the video.
 
-    Streams are added in the source's order by `add`; `up_to` then yields packets for the output. With a `cut`
-    only its content is copied. `damage` describes what is broken in the source; None if nothing is.
+    Streams are added in the source's order by `add`; `up_to` then yields packets for the output.
     """
 
     def __init__(self, source: str, cut: Cut | None = None) -> None:
-        self.source = source
-        self.cut = cut
+        self.source, self.cut = source, cut  # of a cut only its content is copied
         self.opened = open_input(source)
         self.clocks: dict[int, Clock] = {}  # clocks of the output's streams, by their index in the source
-        self.encoded: dict[int, EncodedSound] = {}
+        self.encoded: dict[int, EncodedSound] = {}  # sound to encode again, by its index in the source
         self.latest: tuple[int, Fraction | None] | None = None  # index and time of the last packet
         self.rates: dict[int, list[int]] = {}  # codes of sample rates: the first, then others in a row
         self.hides = False  # whether the output can hide sound by an edit list
         # the packets of the output that were read or encoded, with their index in the source
         self.packets: Iterator[tuple[int, Packet[Any]]] | None = None
-        self.held: tuple[int, Packet[Any]] | None = None
-        self.broken: str | None = None
-        self.corrupt = 0
+        self.next_entry: tuple[int, Packet[Any]] | None = None  # a packet that is not due yet
+        self.broken: str | None = None  # the first error, in words
+        self.corrupt = 0  # packets marked corrupt
 
     @property
     def damage(self) -> str | None:
+        """The damage of the copied streams, in words; None without."""
         corrupt = f"{self.corrupt} packets of the sound and other streams are marked corrupt"
         undecoded = [
             f"{'1 packet' if count == 1 else f'{count} packets'} of stream {index} can't be decoded, and "
@@ -154,9 +150,9 @@ class StreamCopier:
             self._attach_picture(output, template)
             return
         self.hides = output.format.name in ISO
-        made, sound = add_stream(output, template, self.cut)
+        stream, sound = add_stream(output, template, self.cut)
         if template.type != "attachment":
-            self.clocks[index] = Clock(made, output)
+            self.clocks[index] = Clock(stream, output)
         if sound:
             self.encoded[index] = sound
 
@@ -165,41 +161,41 @@ class StreamCopier:
         codec = template.codec_context.name
         suffix, mimetype = _COVERS.get(codec, (codec, f"image/{codec}"))
         facts = {"filename": f"cover.{suffix}", "mimetype": mimetype, **template.metadata}
-        made = output.add_attachment(facts["filename"], facts["mimetype"], self._picture(template.index))
-        made.metadata.update(facts)
+        cover = output.add_attachment(facts["filename"], facts["mimetype"], self._picture(template.index))
+        cover.metadata.update(facts)
 
     def _picture(self, index: int) -> bytes:
-        with open_input(self.source) as again, suppress(av.error.FFmpegError):
-            for packet in again.demux(again.streams[index]):
+        with open_input(self.source) as container, suppress(av.error.FFmpegError):
+            for packet in container.demux(container.streams[index]):
                 if packet.size:
                     return bytes(packet)
         raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use `drop=cover`")
 
     def start(self) -> None:
         """Start reading, after all streams were added: from here on only their packets are read."""
-        wanted = {*self.clocks}
+        indices = {*self.clocks}
         if self.cut:  # the video stream, to detect the end of the cut
-            wanted.add(video_stream(self.opened).index)
+            indices.add(video_stream(self.opened).index)
         for stream in self.opened.streams:
-            if stream.index not in wanted:
+            if stream.index not in indices:
                 stream.discard = Discard.all
         if self.clocks:
-            self.packets = self._read(wanted)
+            self.packets = self._read(indices)
 
     def _read(self, indices: set[int]) -> Iterator[tuple[int, Packet[Any]]]:
         try:
             self._seek()
             packets = packets_of(self.opened, [self.opened.streams[index] for index in indices])
-            for packet in self._without_hidden_audio(self._watched(packets)):
-                if self.cut and self.cut.passed(packet):
+            for packet in self._without_hidden_audio(self._source_packets(packets)):
+                if self.cut and self.cut.is_passed_by(packet):
                     break
-                yield from self._taken(packet)
+                yield from self._output_packets(packet)
         except av.error.FFmpegError as error:
             self.broken = f"the sound and other streams break off ({error})"
         for index, sound in self.encoded.items():
             yield from ((index, packet) for packet in sound.rest())
 
-    def _taken(self, packet: Packet[Any]) -> Iterator[tuple[int, Packet[Any]]]:
+    def _output_packets(self, packet: Packet[Any]) -> Iterator[tuple[int, Packet[Any]]]:
         """Yield the packets that a packet of the source becomes in the output."""
         ends = not packet.size and packet.pts is None
         index = packet.stream.index if ends else packet.stream_index
@@ -209,12 +205,12 @@ class StreamCopier:
                 self.corrupt += packet.is_corrupt
                 self.latest = index, seconds(packet, packet.pts)
                 self._check_rate(packet)
-                yield index, self._of_one_header(packet)
+                yield index, self._without_header(packet)
         elif packet.size or ends:
             self.corrupt += packet.is_corrupt
             self.latest = index, seconds(packet, packet.pts)
             try:
-                yield from ((index, each) for each in sound.packets(packet))
+                yield from ((index, encoded_packet) for encoded_packet in sound.packets(packet))
             except ValueError as error:
                 raise self.refusal(str(error)) from error
 
@@ -230,7 +226,7 @@ class StreamCopier:
             encode = "encode it at one rate first: ffmpeg -i IN -map 0 -c copy -c:a flac OUT.mkv"
             raise self.refusal("its sample rate changes there", encode)
 
-    def _of_one_header(self, packet: Packet[Any]) -> Packet[Any]:
+    def _without_header(self, packet: Packet[Any]) -> Packet[Any]:
         """Return a packet without the header that it repeats, which muxers would write over the first one.
         Raise MediaError for a header that differs.
         """
@@ -269,7 +265,7 @@ class StreamCopier:
                     continue
             yield packet
 
-    def _watched(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
+    def _source_packets(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
         """Yield packets; the first error that FFmpeg logs meanwhile is damage."""
 
         def complain(message: str) -> None:
@@ -292,15 +288,15 @@ class StreamCopier:
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
         """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`."""
         while self.packets is not None:
-            found = self.held or next(self.packets, None)
-            self.held = None
-            if found is None:
+            entry = self.next_entry or next(self.packets, None)
+            self.next_entry = None
+            if entry is None:
                 self.packets = None
                 return
-            index, packet = found
+            index, packet = entry
             stamp = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
             if time is not None and stamp is not None and stamp > time:
-                self.held = found
+                self.next_entry = entry
                 return
             self.latest = index, stamp
             packet.stream = self.clocks[index].stream
@@ -318,11 +314,11 @@ class StreamCopier:
             return MediaError(f"{self.source}: its other streams can't be copied: {reason}")
         index, time = self.latest
         stream = self.opened.streams[index]
-        info, others = describe_stream(stream), map(describe_stream, self.opened.streams)
+        info, streams = describe_stream(stream), map(describe_stream, self.opened.streams)
         place = "" if time is None else f" at {float(time):.3f} s"
         return MediaError(
-            f"{self.source}: {named(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
-            f"{way_out}, or use `drop={to_drop([info], others)}`"
+            f"{self.source}: {label(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
+            f"{way_out}, or use `drop={to_drop([info], streams)}`"
         )
 
     def repairs(self) -> Iterator[str]:
@@ -337,7 +333,7 @@ class StreamCopier:
                 )
 
     def close(self) -> None:
-        self.packets = self.held = None
+        self.packets = self.next_entry = None
         self.opened.close()
 
 
@@ -361,11 +357,11 @@ _QUICKTIME_LANGUAGES = {
 }  # fmt: skip
 
 
-def stream_metadata(stream: Stream, container: str, *, whole: bool) -> dict[str, str]:
+def stream_metadata(stream: Stream, container: str, *, has_all_packets: bool) -> dict[str, str]:
     """Return a stream's metadata with the keys of a muxer; without statistics of its old encoding and length
-    unless all its packets are copied (`whole`).
+    unless all its packets are copied (`has_all_packets`).
     """
-    stale = () if whole else _STALE_KEYS
+    stale = () if has_all_packets else _STALE_KEYS
     keys = {key: value for key, value in stream.metadata.items() if not key.lower().startswith(stale)}
     if "name" in keys and "title" not in keys:  # MP4's demuxer has `name` for its muxer's `title`
         keys["title"] = keys.pop("name")

@@ -27,7 +27,7 @@ from vidrestore.media.matroska import unreadable_tracks
 from vidrestore.media.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
 from vidrestore.media.sound import NAMES, encoder_of
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
-from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, named
+from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, label
 from vidrestore.options import DROPPABLE
 
 Samples = dict[int, list["Packet[Any]"]]
@@ -58,37 +58,37 @@ def check_streams(
     if source.is_alone or container in (Y4M, PICTURES):
         return ()
     with open_input(source.path) as opened:
-        wanted = [info for info in _others(source, drop) if not _is_regenerated(opened.streams[info.index])]
+        streams = [info for info in _others(source, drop) if not _is_regenerated(opened.streams[info.index])]
         samples = _first_packets(opened)
-        _check_encodings(source, wanted)
-        held = [info for info in wanted if _holds(container, opened, info, samples)]
-        spare = [info for info in wanted if info not in held and _is_spare(info, held)]
-        if refused := [info for info in wanted if info not in held + spare]:
-            raise MediaError(_refusal_message(opened, source, output, refused, held, samples))
-    if strict and (changed := spare + [info for info in held if encoder_of(info, container)]):
-        names = "; ".join(named(info) for info in changed)
+        _check_encodings(source, streams)
+        copies = [info for info in streams if _holds(container, opened, info, samples)]
+        spare = [info for info in streams if info not in copies and _is_spare(info, copies)]
+        if refused := [info for info in streams if info not in copies + spare]:
+            raise MediaError(_refusal_message(opened, source, output, refused, copies, samples))
+    if strict and (changed := spare + [info for info in copies if encoder_of(info, container)]):
+        names = "; ".join(label(info) for info in changed)
         numbers = ",".join(str(info.index) for info in changed)
         raise PlanError(
             f"{source.path}: {SUFFIXES[container]} can't hold {names}; leave out `strict`, or use "
             f"`drop={numbers}`"
         )
-    return tuple(info.index for info in held)
+    return tuple(info.index for info in copies)
 
 
 def _check_numbers(source: SourceInfo, drop: frozenset[str]) -> None:
-    others = _others(source)
-    unknown = sorted({word for word in drop if word.isdecimal()} - {str(info.index) for info in others})
+    streams = _others(source)
+    unknown = sorted({word for word in drop if word.isdecimal()} - {str(info.index) for info in streams})
     if unknown:
-        names = ", ".join(named(info) for info in others) or "no stream but the video"
+        names = ", ".join(label(info) for info in streams) or "no stream but the video"
         raise MediaError(
             f"{source.path}: `drop={','.join(unknown)}`: no other stream has that number; it has {names}"
         )
 
 
-def _is_spare(info: StreamInfo, held: list[StreamInfo]) -> bool:
+def _is_spare(info: StreamInfo, copies: list[StreamInfo]) -> bool:
     """Return True for data for machines, and for sound of an unknown codec beside other sound."""
     if info.kind == "audio":
-        return decoder_of(info.codec) is None and any(each.kind == "audio" for each in held)
+        return decoder_of(info.codec) is None and any(copy.kind == "audio" for copy in copies)
     return info.codec in _SPARE
 
 
@@ -98,12 +98,12 @@ def left_out_warning(
     """Return a warning that names the streams that the container can't hold; None without one."""
     if source.is_alone or output.container in (Y4M, PICTURES):
         return None
-    held = [info for info in source.streams if info.index in copied]
-    others = (info for info in _others(source, drop) if info not in held)
+    copies = [info for info in source.streams if info.index in copied]
+    omissions = (info for info in _others(source, drop) if info not in copies)
     names = [
-        f"{named(info)[:-1]}{f', {_SPARE[info.codec]}' if info.codec in _SPARE else ''})"
-        for info in others
-        if _is_spare(info, held)
+        f"{label(info)[:-1]}{f', {_SPARE[info.codec]}' if info.codec in _SPARE else ''})"
+        for info in omissions
+        if _is_spare(info, copies)
     ]
     return f"{SUFFIXES[output.container]} can't hold {'; '.join(names)}: left out" if names else None
 
@@ -118,14 +118,14 @@ def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -
     }
 
 
-def _check_encodings(source: SourceInfo, wanted: list[StreamInfo]) -> None:
+def _check_encodings(source: SourceInfo, streams: list[StreamInfo]) -> None:
     """Raise MediaError for a stream whose packets FFmpeg can't decrypt or decompress."""
     encodings = unreadable_tracks(source.path)
-    for info in wanted:
+    for info in streams:
         if info.index in encodings:
             drop = to_drop([info], _others(source))
             raise MediaError(
-                f"{source.path}: {named(info)} is {encodings[info.index]}, which FFmpeg can't undo; "
+                f"{source.path}: {label(info)} is {encodings[info.index]}, which FFmpeg can't undo; "
                 f"write the file without it, with mkvmerge for example, or use `drop={drop}`"
             )
 
@@ -142,13 +142,13 @@ def pipe_warning(source: SourceInfo) -> str | None:
 
 def sound_warning(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> str | None:
     """Return a warning of uncompressed sound in MP4; None without it, or if the source has it there, too."""
-    own = MUXERS.get(Path(source.path).suffix.lower())
+    source_container = MUXERS.get(Path(source.path).suffix.lower())
     codecs = {
-        each.codec
-        for each in source.streams
-        if each.index in copied and each.codec.startswith("pcm") and not encoder_of(each, "mp4")
+        info.codec
+        for info in source.streams
+        if info.index in copied and info.codec.startswith("pcm") and not encoder_of(info, "mp4")
     }
-    if not codecs or output.container != "mp4" or own == "mp4":
+    if not codecs or output.container != "mp4" or source_container == "mp4":
         return None
     return (
         f"{' and '.join(sorted(codecs))} in {SUFFIXES['mp4']}: many players don't play such sound there; "
@@ -163,8 +163,8 @@ def other_kinds(source: SourceInfo, drop: frozenset[str] = frozenset()) -> list[
 
 
 def _others(source: SourceInfo, drop: frozenset[str] = frozenset()) -> list[StreamInfo]:
-    others = [info for info in source.streams if info.index != source.video.index]
-    return [info for info in others if not drop & {info.word, str(info.index)}]
+    streams = [info for info in source.streams if info.index != source.video.index]
+    return [info for info in streams if not drop & {info.word, str(info.index)}]
 
 
 def _is_regenerated(stream: Stream) -> bool:
@@ -195,13 +195,13 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
     with av.open(os.devnull, "w", format=container) as trial:
         codec: Any = "libvpx-vp9" if container == "webm" else "mpeg4"
         video: Any = trial.add_stream(codec, rate=25, width=64, height=48)
-        made, sound = add_stream(trial, template)
+        stream, sound = add_stream(trial, template)
         picture = av.VideoFrame(64, 48, "yuv420p")
         picture.pts = 0
         trial.mux([*video.encode(picture), *video.encode(None)])
-        clock = Clock(made, trial)
+        clock = Clock(stream, trial)
         for packet in chain(*map(sound.packets, packets), sound.rest()) if sound else packets:
-            packet.stream = made
+            packet.stream = stream
             clock.repair(packet)
             trial.mux_one(packet)
 
@@ -236,13 +236,13 @@ def check_packets(
 
 def _first_packets(opened: InputContainer) -> Samples:
     """Return up to three packets of each stream; damage is reported by later readers."""
-    found: Samples = {}
+    samples: Samples = {}
     with suppress(av.error.FFmpegError):
         for packet in islice(packets_of(opened), _SAMPLED_PACKETS):
-            first = found.setdefault(packet.stream_index, [])
+            first = samples.setdefault(packet.stream_index, [])
             if packet.size and packet.dts is not None and len(first) < 3:
                 first.append(packet)
-    return found
+    return samples
 
 
 def _refusal_message(
@@ -250,13 +250,13 @@ def _refusal_message(
     source: SourceInfo,
     output: Target,
     refused: list[StreamInfo],
-    held: list[StreamInfo],
+    copies: list[StreamInfo],
     samples: Samples,
 ) -> str:
-    names = "; ".join(named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
+    names = "; ".join(label(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
     way_out = f"use `drop={to_drop(refused, _others(source))}`"
     for container in ("matroska", "mp4", "mov"):
-        if all(_holds(container, opened, info, samples) for info in refused + held):
+        if all(_holds(container, opened, info, samples) for info in refused + copies):
             other = output.path.with_suffix(SUFFIXES[container])
             if other == Path(source.path):
                 other = other.with_stem(f"{other.stem}.restored")

@@ -62,104 +62,104 @@ def broken_structure(path: str) -> Iterator[str]:
 
 def _mp4(file: FileBytes) -> Iterator[str]:
     """Check boxes; fragments must be numbered, reach the end of the file, and match an index."""
-    numbers, places, indexed, at = list[int](), set[int](), set[int](), 0
-    while at + 8 <= file.size:
-        length, kind = file.number(at, 4), file.bytes(at + 4, 4)
+    numbers, places, index, offset = list[int](), set[int](), set[int](), 0
+    while offset + 8 <= file.size:
+        length, kind = file.number(offset, 4), file.bytes(offset + 4, 4)
         if length == 1:  # the real length follows, in 64 bits
-            length = file.number(at + 8, 8)
+            length = file.number(offset + 8, 8)
         if length == 0 and kind in _MP4_BOXES and not (places or kind == b"moof"):  # up to the end
-            length = file.size - at
+            length = file.size - offset
         if length < 8 or not (kind in _MP4_BOXES if places else kind.isalnum()):
             break
         if kind == b"moof":
-            places.add(at)
-            if file.bytes(at + 12, 4) == b"mfhd":
-                numbers.append(file.number(at + 20, 4))
-        elif kind == b"moov" and at + length <= file.size:
-            yield from _nested(file, at + 8, at + length)
+            places.add(offset)
+            if file.bytes(offset + 12, 4) == b"mfhd":
+                numbers.append(file.number(offset + 20, 4))
+        elif kind == b"moov" and offset + length <= file.size:
+            yield from _inner_boxes(file, offset + 8, offset + length)
         elif kind == b"mfra":
-            indexed |= _indexed(file.bytes(at, min(length, LARGEST_INDEX)))
-        at += length
-    if at > file.size:
-        yield cut_short(at - file.size)
-    elif places and not file.padded(at):
-        yield foreign(at)
+            index |= _index_places(file.bytes(offset, min(length, LARGEST_INDEX)))
+        offset += length
+    if offset > file.size:
+        yield cut_short(offset - file.size)
+    elif places and not file.padded(offset):
+        yield foreign(offset)
     lost = sum(after - before - 1 for before, after in pairwise(numbers))
     if lost and all(before < after for before, after in pairwise(numbers)):
         yield f"{lost} of its fragments are missing by their numbers"
-    elif len(indexed) > len(places):
-        yield f"{len(indexed) - len(places)} of its fragments are missing by its index"
+    elif len(index) > len(places):
+        yield f"{len(index) - len(places)} of its fragments are missing by its index"
 
 
 def lacks_index(path: str) -> bool:
     """Return True for an MP4 or MOV that is cut short before its index. Raises OSError."""
     with open(path, "rb") as opened:
-        file, at, kinds = FileBytes(opened), 0, set[bytes]()
-        while (kind := file.bytes(at + 4, 4)) in _MP4_BOXES:
+        file, offset, kinds = FileBytes(opened), 0, set[bytes]()
+        while (kind := file.bytes(offset + 4, 4)) in _MP4_BOXES:
             kinds.add(kind)
-            length = file.number(at, 4) or file.size
-            at += max(8, file.number(at + 8, 8) if length == 1 else length)
+            length = file.number(offset, 4) or file.size
+            offset += max(8, file.number(offset + 8, 8) if length == 1 else length)
     return b"mdat" in kinds and not kinds & {b"moov", b"moof"}
 
 
-def _nested(file: FileBytes, at: int, stop: int) -> Iterator[str]:
+def _inner_boxes(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
     """Yield a message where a box holds something else than boxes; wrong sizes do no harm in the last one."""
-    while at + 8 <= stop:
-        length, kind = file.number(at, 4), file.bytes(at + 4, 4)
+    while offset + 8 <= stop:
+        length, kind = file.number(offset, 4), file.bytes(offset + 4, 4)
         if length == 1:
-            length = file.number(at + 8, 8)
+            length = file.number(offset + 8, 8)
         if min(kind) < 0x20:
-            yield foreign(at)
+            yield foreign(offset)
             return
-        length = length if 8 <= length <= stop - at else stop - at
+        length = length if 8 <= length <= stop - offset else stop - offset
         if kind in (b"trak", b"mdia", b"minf", b"stbl"):
-            yield from _nested(file, at + 8, at + length)
-        at += length
+            yield from _inner_boxes(file, offset + 8, offset + length)
+        offset += length
 
 
-def _indexed(box: bytes) -> set[int]:
+def _index_places(box: bytes) -> set[int]:
     """Return the places of fragments that an index (mfra) has."""
-    found, at = set[int](), 8
-    while at + 24 <= len(box):
-        length, wide = int.from_bytes(box[at : at + 4], "big"), box[at + 8]
-        if box[at + 4 : at + 8] == b"tfra":
-            sizes = int.from_bytes(box[at + 16 : at + 20], "big")
+    places, offset = set[int](), 8
+    while offset + 24 <= len(box):
+        length, wide = int.from_bytes(box[offset : offset + 4], "big"), box[offset + 8]
+        if box[offset + 4 : offset + 8] == b"tfra":
+            sizes = int.from_bytes(box[offset + 16 : offset + 20], "big")
             number = 8 if wide else 4
             entry = 2 * number + sum((sizes >> shift & 3) + 1 for shift in (4, 2, 0))
-            count = int.from_bytes(box[at + 20 : at + 24], "big")
-            starts = range(at + 24 + number, min(at + length, len(box)), entry)[:count]
-            found |= {int.from_bytes(box[start : start + number], "big") for start in starts}
+            count = int.from_bytes(box[offset + 20 : offset + 24], "big")
+            starts = range(offset + 24 + number, min(offset + length, len(box)), entry)[:count]
+            places |= {int.from_bytes(box[start : start + number], "big") for start in starts}
         if length < 8:
             break
-        at += length
-    return found
+        offset += length
+    return places
 
 
 def _avi(file: FileBytes) -> Iterator[str]:
     """Check chunks, which must be those of declared streams."""
-    streams, at, stop, after = 100, 0, 0, b""
+    streams, offset, stop, after = 100, 0, 0, b""
     if (lacking := 8 + file.little(4, 4) - file.size) > 0:
         yield cut_short(lacking)
-    while at + 8 <= file.size:
-        head = file.bytes(at, 40)
+    while offset + 8 <= file.size:
+        head = file.bytes(offset, 40)
         kind, length = head[:4], int.from_bytes(head[4:8], "little")
-        if at >= stop and kind != b"RIFF":
+        if offset >= stop and kind != b"RIFF":
             return  # behind the end, as the file states it
         if kind == b"RIFF":
-            stop = at + 8 + length if length else file.size
+            stop = offset + 8 + length if length else file.size
         if kind == b"avih":
             streams = int.from_bytes(head[32:36], "little")
-        known = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
+        is_generic = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
         is_ours = kind[:2].isdigit() and int(kind[:2]) < streams and kind.replace(b"_", b"").isalnum()
-        if after == b"movi" and (not (known or is_ours) or at + 8 + length > file.size):
-            yield foreign(at)
+        if after == b"movi" and (not (is_generic or is_ours) or offset + 8 + length > file.size):
+            yield foreign(offset)
             return
         if kind in (b"RIFF", b"LIST"):
             after = b"movi" if head[8:12] in (b"movi", b"rec ") else head[8:12]
-            at += 12
+            offset += 12
         else:
             after = b"" if kind == b"idx1" else after
-            at += 8 + length + length % 2
+            offset += 8 + length + length % 2
 
 
 def _transport_stream(file: FileBytes, size: int, first: int) -> Iterator[str]:
@@ -222,22 +222,22 @@ class _Counters:
 
 def _flv(file: FileBytes) -> Iterator[str]:
     """Check tags and their sizes; the first may state the size of the file."""
-    at = file.number(5, 4) + 4
-    while at + 11 <= file.size:
-        kind, length = file.number(at) & 0x1F, 11 + file.number(at + 1, 3)
+    offset = file.number(5, 4) + 4
+    while offset + 11 <= file.size:
+        kind, length = file.number(offset) & 0x1F, 11 + file.number(offset + 1, 3)
         if kind not in (8, 9, 15, 18):
-            if not file.padded(at):
-                yield foreign(at)
+            if not file.padded(offset):
+                yield foreign(offset)
             return
         if kind == 18:
-            note = file.bytes(at, length)
+            note = file.bytes(offset, length)
             key = note.find(b"filesize\0")
             promised = struct.unpack_from(">d", note, key + 9)[0] if 0 < key < len(note) - 17 else 0
             if file.size < promised < 1 << 62:
                 yield cut_short(int(promised) - file.size)
                 return
-        at += length + 4  # the size again
-    if at - 4 > file.size:
+        offset += length + 4  # the size again
+    if offset - 4 > file.size:
         yield unfinished("tag")
 
 
@@ -251,14 +251,14 @@ def _asf(file: FileBytes) -> Iterator[str]:
     count, flags, size, largest = struct.unpack_from("<Q24xIII", header, place + 56)
     if flags & 1 or not size or size != largest:  # a broadcast of unknown length
         return
-    first, there = stop + 50, (file.size - stop - 50) // size
-    if there < count:
-        yield cut_short((count - there) * size)
+    first, room = stop + 50, (file.size - stop - 50) // size
+    if room < count:
+        yield cut_short((count - room) * size)
     kind = file.number(first)
-    for at in range(first, first + min(there, count) * size, size):
-        packet = file.bytes(at, size)
+    for offset in range(first, first + min(room, count) * size, size):
+        packet = file.bytes(offset, size)
         if packet[0] != kind or not _fits(packet):
-            yield foreign(at)
+            yield foreign(offset)
             return
 
 
@@ -268,47 +268,47 @@ def _fits(packet: bytes) -> bool:
     def width(kinds: int, place: int) -> int:
         return (0, 1, 2, 4)[kinds >> place & 3]
 
-    at = 1 + (packet[0] & 0xF) if packet[0] & 0x80 else 0
-    flags, kinds = packet[at : at + 2].ljust(2, b"\0")
-    at += 2 + width(flags, 5) + width(flags, 1) + width(flags, 3) + 6
-    many = packet[at] if flags & 1 and at < len(packet) else 1
-    at += flags & 1
+    offset = 1 + (packet[0] & 0xF) if packet[0] & 0x80 else 0
+    flags, kinds = packet[offset : offset + 2].ljust(2, b"\0")
+    offset += 2 + width(flags, 5) + width(flags, 1) + width(flags, 3) + 6
+    many = packet[offset] if flags & 1 and offset < len(packet) else 1
+    offset += flags & 1
     for _ in range(many & 0x3F):
-        if at >= len(packet) or not packet[at] & 0x7F:
+        if offset >= len(packet) or not packet[offset] & 0x7F:
             return False
-        at += 1 + width(kinds, 4) + width(kinds, 2)
+        offset += 1 + width(kinds, 4) + width(kinds, 2)
         copied = width(kinds, 0)
-        at += copied + int.from_bytes(packet[at : at + copied], "little")
+        offset += copied + int.from_bytes(packet[offset : offset + copied], "little")
         if flags & 1:
             size = width(many, 6)
-            at += size + int.from_bytes(packet[at : at + size], "little")
-    return at <= len(packet)
+            offset += size + int.from_bytes(packet[offset : offset + size], "little")
+    return offset <= len(packet)
 
 
 def _ogg(file: FileBytes) -> Iterator[str]:
     """Check pages: checksums, numbers in each stream, and the mark of the last one."""
-    numbers, ended, at = dict[int, int](), set[int](), 0
-    while at + 27 <= file.size:
-        head = file.bytes(at, 27 + 255)
+    numbers, ended, offset = dict[int, int](), set[int](), 0
+    while offset + 27 <= file.size:
+        head = file.bytes(offset, 27 + 255)
         if head[:4] != b"OggS":
             break
         flags, serial, number, checksum = struct.unpack_from("<5xB8xIII", head)
         length = 27 + head[26] + sum(head[27 : 27 + head[26]])
-        if at + length > file.size:
+        if offset + length > file.size:
             yield unfinished("page")
             return
-        page = file.bytes(at, length)
-        found = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
-        if int(f"{found:032b}"[::-1], 2) != checksum:
-            yield f"the checksum of the page at byte {at} is wrong"
+        page = file.bytes(offset, length)
+        crc = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+        if int(f"{crc:032b}"[::-1], 2) != checksum:
+            yield f"the checksum of the page at byte {offset} is wrong"
         if serial in numbers and not flags & 2 and number != (numbers[serial] + 1) % (1 << 32):
-            yield f"pages are missing before byte {at}, by their numbers"
+            yield f"pages are missing before byte {offset}, by their numbers"
         numbers[serial] = number
         ended = ended - {serial} if flags & 2 else ended | {serial} if flags & 4 else ended
-        at += length
+        offset += length
     if numbers.keys() - ended:
         lacking = "the last page of a stream isn't marked as its end"
-        yield f"the file is cut short: {lacking}" if file.padded(at) else foreign(at)
+        yield f"the file is cut short: {lacking}" if file.padded(offset) else foreign(offset)
 
 
 def _gif(file: FileBytes) -> Iterator[str]:
@@ -317,49 +317,49 @@ def _gif(file: FileBytes) -> Iterator[str]:
     def table(flags: int) -> int:
         return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
-    at = 13 + table(file.number(10))
-    while at < file.size and (kind := file.number(at)) != 0x3B:
-        if kind not in (0x21, 0x2C) or (kind == 0x21 and file.number(at + 1) not in _GIF_LABELS):
-            yield foreign(at)
+    offset = 13 + table(file.number(10))
+    while offset < file.size and (kind := file.number(offset)) != 0x3B:
+        if kind not in (0x21, 0x2C) or (kind == 0x21 and file.number(offset + 1) not in _GIF_LABELS):
+            yield foreign(offset)
             return
-        at += 2 if kind == 0x21 else 11 + table(file.number(at + 9))
-        while part := file.number(at):
-            at += part + 1
-        at += 1
-    if at >= file.size:
+        offset += 2 if kind == 0x21 else 11 + table(file.number(offset + 9))
+        while part := file.number(offset):
+            offset += part + 1
+        offset += 1
+    if offset >= file.size:
         yield "the file is cut short: it lacks its trailer"
 
 
 def _png(file: FileBytes) -> Iterator[str]:
     """Check chunks with checksums up to IEND, and the number of frames."""
-    at, promised, frames = 8, 0, 0
-    while at + 12 <= file.size:
-        length, kind = file.number(at, 4), file.bytes(at + 4, 4)
-        stop = at + 12 + length
+    offset, promised, frames = 8, 0, 0
+    while offset + 12 <= file.size:
+        length, kind = file.number(offset, 4), file.bytes(offset + 4, 4)
+        stop = offset + 12 + length
         if stop > file.size:
             break
-        if zlib.crc32(file.bytes(at + 4, length + 4)) != file.number(stop - 4, 4):
-            yield f"the checksum of the chunk at byte {at} is wrong"
-        promised = file.number(at + 8, 4) if kind == b"acTL" else promised
+        if zlib.crc32(file.bytes(offset + 4, length + 4)) != file.number(stop - 4, 4):
+            yield f"the checksum of the chunk at byte {offset} is wrong"
+        promised = file.number(offset + 8, 4) if kind == b"acTL" else promised
         frames += kind == b"fcTL"
         if kind == b"IEND":
             if frames < promised:
                 yield f"{promised - frames} of {promised} frames are missing"
             return
-        at = stop
+        offset = stop
     yield "the file is cut short: it lacks its trailer"
 
 
 def _ivf(file: FileBytes) -> Iterator[str]:
     """Check frames and their sizes; the header may count frames or ticks."""
-    at, frames, first, last = file.little(6, 2), 0, 0, 0
+    offset, frames, first, last = file.little(6, 2), 0, 0, 0
     promised = file.little(24, 4)
-    while at + 12 <= file.size:
-        last = file.little(at + 4, 8)
+    while offset + 12 <= file.size:
+        last = file.little(offset + 4, 8)
         first = last if not frames else first
-        at, frames = at + 12 + file.little(at, 4), frames + 1
+        offset, frames = offset + 12 + file.little(offset, 4), frames + 1
     reach = last + (last - first) // max(1, frames - 1)
-    if at > file.size:
+    if offset > file.size:
         yield unfinished("frame")
     elif frames < promised and reach < promised:
         yield f"the file is cut short: the header promises {promised} frames or ticks"
@@ -367,12 +367,12 @@ def _ivf(file: FileBytes) -> Iterator[str]:
 
 def _mxf(file: FileBytes) -> Iterator[str]:
     """Check triplets of key, length and value up to the footer that the partitions' heads point to."""
-    at = footer = 0
-    while at + 17 <= file.size:
-        head = file.bytes(at, 64)
+    offset = footer = 0
+    while offset + 17 <= file.size:
+        head = file.bytes(offset, 64)
         if head[:4] != _MXF_PARTITION[:4]:
-            if not file.padded(at):
-                yield foreign(at)
+            if not file.padded(offset):
+                yield foreign(offset)
                 return
             break
         width = head[16] & 0x7F if head[16] & 0x80 else 0
@@ -380,8 +380,8 @@ def _mxf(file: FileBytes) -> Iterator[str]:
         value = 17 + width
         if head.startswith(_MXF_PARTITION):
             footer = max(footer, int.from_bytes(head[value + 24 : value + 32], "big"))
-        at += value + length
-    if at > file.size:
+        offset += value + length
+    if offset > file.size:
         yield unfinished("packet")
     elif footer >= file.size:
         yield "the file is cut short: it lacks its footer"
@@ -389,101 +389,101 @@ def _mxf(file: FileBytes) -> Iterator[str]:
 
 def _real(file: FileBytes) -> Iterator[str]:
     """Check chunks and their sizes; those of the data end with the file or before."""
-    at = 0
-    while at + 8 <= file.size and (kind := file.bytes(at, 4)).strip(b"\0"):
-        length = file.number(at + 4, 4)
+    offset = 0
+    while offset + 8 <= file.size and (kind := file.bytes(offset, 4)).strip(b"\0"):
+        length = file.number(offset + 4, 4)
         if kind == b"DATA":
-            yield from _real_packets(file, at, min(at + length, file.size))
+            yield from _real_packets(file, offset, min(offset + length, file.size))
         if length < 8:
             return
-        at += length
-    if at - file.size > _REAL_SLACK:
-        yield cut_short(at - file.size)
+        offset += length
+    if offset - file.size > _REAL_SLACK:
+        yield cut_short(offset - file.size)
 
 
-def _real_packets(file: FileBytes, at: int, stop: int) -> Iterator[str]:
-    promised, found = file.number(at + 10, 4), 0
-    at += 18
-    while at + 12 <= stop and (found < promised or not promised):
-        length = file.number(at + 2, 2)
-        if file.bytes(at, 2) not in (b"\0\0", b"\0\1") or length < 12:
-            yield foreign(at)
+def _real_packets(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
+    promised, count = file.number(offset + 10, 4), 0
+    offset += 18
+    while offset + 12 <= stop and (count < promised or not promised):
+        length = file.number(offset + 2, 2)
+        if file.bytes(offset, 2) not in (b"\0\0", b"\0\1") or length < 12:
+            yield foreign(offset)
             return
-        at, found = at + length, found + 1
-    if found < promised:
-        yield f"{promised - found} of {promised} packets are missing"
+        offset, count = offset + length, count + 1
+    if count < promised:
+        yield f"{promised - count} of {promised} packets are missing"
 
 
 def _gxf(file: FileBytes) -> Iterator[str]:
     """Check packets and their sizes up to the one that marks the end."""
-    at = 0
-    while at + 16 <= file.size:
-        head = file.bytes(at, 16)
+    offset = 0
+    while offset + 16 <= file.size:
+        head = file.bytes(offset, 16)
         if head[:5] != b"\0\0\0\0\1" or head[14:] != b"\xe1\xe2":
-            yield foreign(at)
+            yield foreign(offset)
             return
         if head[5] == 0xFB:
             return
-        at += int.from_bytes(head[6:10], "big")
+        offset += int.from_bytes(head[6:10], "big")
     yield "the file is cut short: it lacks the packet that marks its end"
 
 
 def _program_stream(file: FileBytes) -> Iterator[str]:
     """Check packs and packets (PES) and their sizes, which must be contiguous."""
-    at = 0
-    while at + 16 <= file.size:
-        head = file.bytes(at, 16)
+    offset = 0
+    while offset + 16 <= file.size:
+        head = file.bytes(offset, 16)
         if head[:3] != b"\0\0\1" or head[3] < 0xB9:
-            if head[0] or not file.padded(at):
-                yield foreign(at)
+            if head[0] or not file.padded(offset):
+                yield foreign(offset)
             return
         if head[3] == 0xBA:  # a pack, of MPEG-2 or MPEG-1
-            at += 14 + (head[13] & 7) if head[4] & 0xC0 == 0x40 else 12
+            offset += 14 + (head[13] & 7) if head[4] & 0xC0 == 0x40 else 12
         else:
-            at += 4 if head[3] == 0xB9 else 6 + int.from_bytes(head[4:6], "big")
-    if at > file.size:
+            offset += 4 if head[3] == 0xB9 else 6 + int.from_bytes(head[4:6], "big")
+    if offset > file.size:
         yield unfinished("packet")
 
 
 def _dv(file: FileBytes) -> Iterator[str]:
     """Check frames, which all have one size by their format (SMPTE 314M and 370M: system and signal type)."""
     size = _DV_FRAMES.get((file.number(3) >> 7, file.number(451) & 0x1F), 0)
-    for at in range(0, file.size, size) if size else ():
-        if file.bytes(at, 3) != _DV_HEADER:
-            if not file.padded(at):
-                yield foreign(at)
+    for offset in range(0, file.size, size) if size else ():
+        if file.bytes(offset, 3) != _DV_HEADER:
+            if not file.padded(offset):
+                yield foreign(offset)
             return
-        if at + size > file.size:
+        if offset + size > file.size:
             yield unfinished("frame")
 
 
 def _roq(file: FileBytes) -> Iterator[str]:
     """Check chunks and their sizes."""
-    at = 8
-    while at + 8 <= file.size:
-        if file.little(at, 2) not in _ROQ_CHUNKS:
-            if not file.padded(at):
-                yield foreign(at)
+    offset = 8
+    while offset + 8 <= file.size:
+        if file.little(offset, 2) not in _ROQ_CHUNKS:
+            if not file.padded(offset):
+                yield foreign(offset)
             return
-        at += 8 + file.little(at + 2, 4)
-    if at != file.size:
+        offset += 8 + file.little(offset + 2, 4)
+    if offset != file.size:
         yield unfinished("chunk")
 
 
 def _obu(file: FileBytes) -> Iterator[str]:
     """Check units and their sizes (AV1 bitstream specification, 5.3 and 4.10.5)."""
-    at = 0
-    while at < file.size:
-        head = file.bytes(at, 10).ljust(10, b"\0")
+    offset = 0
+    while offset < file.size:
+        head = file.bytes(offset, 10).ljust(10, b"\0")
         if head[0] & 0x83 != 2:  # a forbidden bit, one for the size, and a reserved one
-            if not file.padded(at):
-                yield foreign(at)
+            if not file.padded(offset):
+                yield foreign(offset)
             return
         start = 1 + (head[0] >> 2 & 1)
         width = next((count for count in range(1, 9) if head[start + count - 1] < 0x80), 8)
         length = sum((head[start + place] & 0x7F) << 7 * place for place in range(width))
-        at += start + width + length
-    if at > file.size:
+        offset += start + width + length
+    if offset > file.size:
         yield unfinished("unit")
 
 

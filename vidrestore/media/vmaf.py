@@ -66,16 +66,16 @@ class Vmaf:
         assert ffmpeg is not None, "checked by the caller"
         inputs = ("-v", "error", "-nostdin", "-i", "videos.mkv")
         command = [ffmpeg, *inputs, "-lavfi", work, "-f", "null", "-"]
-        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, errors="replace")
+        process = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, errors="replace")
         try:
             log = json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))
             scores = tuple(frame["metrics"]["vmaf"] for frame in log["frames"])
         except (OSError, ValueError, KeyError):  # missing or incomplete
             scores = ()
-        if done.returncode or len(scores) != self._frames:
-            said = done.stderr.strip().splitlines() or ["it said nothing"]
+        if process.returncode or len(scores) != self._frames:
+            lines = process.stderr.strip().splitlines() or ["no message"]
             raise MediaError(
-                f"{ffmpeg}: ended with {done.returncode} while it measured VMAF: {said[-1]}; put another "
+                f"{ffmpeg}: ended with {process.returncode} while it measured VMAF: {lines[-1]}; put another "
                 "FFmpeg on the PATH"
             )
         return scores

@@ -39,11 +39,11 @@ from vidrestore.working import available_cores
 
 @dataclass(frozen=True)
 class Content:
-    """The content of an output: its encoder, the indices of the streams to copy, warnings for the user."""
+    """The content of an output."""
 
     encoder: EncoderChoice
-    copy: tuple[int, ...]
-    warnings: tuple[str, ...]
+    copy: tuple[int, ...]  # indices of the streams to copy
+    warnings: tuple[str, ...]  # sentences for the user
 
 
 def check_content(
@@ -56,7 +56,7 @@ def check_content(
     cores = options.threads or available_cores()
     encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores)
     copy = check_streams(info, output, drop, strict=strict)
-    found = [
+    warnings = [
         *reader.warnings,
         lost_warning(info, encoder, drop, strict=strict),
         sound_warning(info, output, copy),
@@ -64,7 +64,7 @@ def check_content(
         losses(info, output, encoder, other_kinds(info, drop)),
         *check_packets(info, output, copy, span),
     ]
-    return Content(encoder, copy, tuple(filter(None, found)))
+    return Content(encoder, copy, tuple(filter(None, warnings)))
 
 
 def lost_warning(
@@ -79,37 +79,30 @@ def lost_warning(
 
 def refused_if(strict: bool, path: str, lost: str | None, more: str | None = None) -> str | None:
     """Return a sentence on what is lost; if `strict`, raise PlanError with it and `more`."""
-    if strict and (found := "; ".join(part for part in (lost, more) if part)):
-        raise PlanError(f"{path}: {found}; leave `strict` out to restore it all the same")
+    if strict and (sentence := "; ".join(part for part in (lost, more) if part)):
+        raise PlanError(f"{path}: {sentence}; leave `strict` out to restore it all the same")
     return lost
 
 
 class VideoWriter:
     """A context manager that writes restored frames: a clean exit verifies and names the file, an error
-    removes it.
-
-    `output` is a path, or "-" for y4m on standard output. An encoder that isn't chosen yet is chosen.
-    `copy` are the source's streams to copy (see `check_streams`); `frames` is the expected number of
-    frames, if known. Frames have the source's size and pts in its ticks. `rate` is for pipes only. `span`
-    is the part of the source that the frames come from; the other streams are cut to it. `drop` names
-    notes that pictures don't store, `tag` says how a file was made. `warnings` are sentences for the
-    user; `damage` describes, at the end, what was broken in the copied streams. Raises MediaError and
-    OutputExistsError, before work if possible.
+    removes it. Frames have the source's size, and pts in its ticks. Raises MediaError and OutputExistsError,
+    before work if possible.
     """
 
     def __init__(
         self,
-        output: str | Target,
+        output: str | Target,  # "-" for y4m on standard output
         *,
         source: SourceInfo,
         encoder: EncoderChoice | EncoderOptions,
-        copy: tuple[int, ...] = (),
-        frames: int | None = None,
+        copy: tuple[int, ...] = (),  # indices of the source's streams to copy (see `check_streams`)
+        frames: int | None = None,  # the expected number
         overwrite: bool = False,
-        rate: Fraction | None = None,
-        span: Span = WHOLE,
-        drop: Set[str] = frozenset({"exif"}),
-        tag: str | None = None,
+        rate: Fraction | None = None,  # for pipes only
+        span: Span = WHOLE,  # the part of the source that the frames come from, to which streams are cut
+        drop: Set[str] = frozenset({"exif"}),  # notes that pictures don't store
+        tag: str | None = None,  # metadata on how the file was restored
     ) -> None:
         output = self.output = Target.of(output)
         self.source, self.expected = source, frames
@@ -126,12 +119,13 @@ class VideoWriter:
             remove_partials(output.path)
             settings: dict[str, Any] = {"span": span, "tag": tag}
             self._sink = Muxer(output.name, source, encoder, copy, overwrite=overwrite, **settings)
-        self.warnings = self._sink.warnings
+        self.warnings = self._sink.warnings  # sentences for the user
         if output.is_pipe and (warning := pipe_warning(source)):
             self.warnings.append(warning)
 
     @property
     def damage(self) -> str | None:
+        """The damage of the copied streams, in words, at the end; None without."""
         return self._sink.damage
 
     def __enter__(self) -> Self:

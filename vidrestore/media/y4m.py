@@ -50,7 +50,7 @@ class Y4mInput:
     def __init__(self, stream: BinaryIO) -> None:
         self.damage = Damage()
         self._stream, self._used = stream, False
-        self._head = head = _checked(stream.readline(_LONGEST_LINE))
+        self._head = head = _header(stream.readline(_LONGEST_LINE))
         self._count = 0  # bytes read
         try:
             self._container = av.open(SimpleNamespace(read=self._read), "r", format=Y4M)
@@ -103,13 +103,13 @@ class Y4mInput:
             self.damage.missing_frames += 1
 
 
-def _checked(line: bytes) -> bytes:
+def _header(line: bytes) -> bytes:
     """Return the header with a colour space. Raises MediaError for one that FFmpeg would misunderstand."""
     magic, *words = line.decode("ascii", "replace").split() or [""]
     if magic != _MAGIC:
-        found = f"it begins with {line[:12]!r}" if line else "it is empty"
+        reason = f"it begins with {line[:12]!r}" if line else "it is empty"
         raise MediaError(
-            f"-: expected a {_MAGIC} (y4m) stream on the pipe, but {found}; for example: {_EXAMPLE}"
+            f"-: expected a {_MAGIC} (y4m) stream on the pipe, but {reason}; for example: {_EXAMPLE}"
         )
     wrong = [word[:80] for word in words if not _WORD.fullmatch(word) or _has_large_term(word)]
     letters = {word[0] for word in words}
@@ -157,14 +157,14 @@ class Y4mOutput:
         self.rate = rate or _source_rate(source)
         self.origin: int | None = None
         self.written = self.received = 0
-        self.held: Frame | None = None
+        self.last_frame: Frame | None = None
         base = 1 / self.rate
         self._video = replace(source.video, rate=self.rate, time_base=base, display_matrix=None)
         self._container = av.open(
             SimpleNamespace(write=self._write), "w", format=Y4M, container_options={"strict": "-1"}
         )
         choice = EncoderChoice("wrapped_avframe", source.video.format.name, Y4M, {})
-        self._made = add_encoder(self._container, choice, self._video)
+        self._video_stream = add_encoder(self._container, choice, self._video)
         with _pipe_errors():
             self._container.start_encoding()
 
@@ -179,15 +179,15 @@ class Y4mOutput:
         self.origin = frame.pts if self.origin is None else self.origin
         if self.has_rate:
             self._fill_up_to(self._place(frame.pts))
-            self.held = frame
+            self.last_frame = frame
         else:
             self._check_steady(frame)
             self._put(frame)
         self.received += 1
 
     def finish(self) -> None:
-        if self.held is not None:
-            stop = self._place(self.held.pts + self.held.duration)
+        if self.last_frame is not None:
+            stop = self._place(self.last_frame.pts + self.last_frame.duration)
             self._fill_up_to(max(stop, self.written, 1))
         with _pipe_errors():
             self._container.close()
@@ -203,8 +203,8 @@ class Y4mOutput:
         return round((pts - (self.origin or 0)) * self.time_base * self.rate)
 
     def _fill_up_to(self, stop: int) -> None:
-        while self.held is not None and self.written < stop:
-            self._put(self.held)
+        while self.last_frame is not None and self.written < stop:
+            self._put(self.last_frame)
 
     def _check_steady(self, frame: Frame) -> None:
         late = (frame.pts - (self.origin or 0)) * self.time_base - self.received / self.rate
@@ -216,10 +216,10 @@ class Y4mOutput:
             )
 
     def _put(self, frame: Frame) -> None:
-        made = picture(frame, self._video.format.name, 1 / self.rate, self._video.colour)
-        made.pts, made.duration = self.written, 1
+        video_frame = picture(frame, self._video.format.name, 1 / self.rate, self._video.colour)
+        video_frame.pts, video_frame.duration = self.written, 1
         with _pipe_errors():
-            self._container.mux(self._made.encode(made))
+            self._container.mux(self._video_stream.encode(video_frame))
         self.written += 1
 
 

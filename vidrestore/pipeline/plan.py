@@ -17,16 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, pairwise
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, Strict
 
+from vidrestore.checking import converted
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.errors import PlanError
-from vidrestore.files.regular import COUNT, check_types
+from vidrestore.files.regular import Count, stored
 from vidrestore.frames import WHOLE, Frame, PixelFormat, Span
 from vidrestore.media.coding_loss import STRONGER
 from vidrestore.media.encoder_table import EncoderChoice
@@ -37,16 +39,16 @@ from vidrestore.scenes import SceneDetector
 
 PLAN_VERSION = 5
 MOST_FRAMES = 1 << 24  # in a plan that is read: 77 hours at 60 frames per second
-# The schema of `Timeline.to_compact`.
-TIMELINE = {
-    "version": int,
-    "length": range(1, 1 << 31),
-    "overlap": range(1 << 31),
-    "pts": str,
-    "durations": str,
-    "cuts": [COUNT],
-    "clips": [[COUNT, COUNT, [float], [float], [float], [float]]],
-}
+_CLIP = tuple[Count, Count, list[float], list[float], list[float], list[float]]
+_COMPACT = stored(
+    version=int,
+    length=Annotated[int, Field(ge=1, lt=1 << 31)],
+    overlap=Annotated[int, Field(ge=0, lt=1 << 31)],
+    pts=str,
+    durations=str,
+    cuts=list[Count],
+    clips=list[Annotated[_CLIP, Strict(False)]],  # a list is the tuple of JSON
+)
 # Every so many frames of a scene are measured: a look takes longer than decoding. One more comes early, since
 # a single look takes moving water or compressed texture for noise too often.
 NOISE_STEP, EARLY = 8, 4
@@ -131,7 +133,7 @@ class Timeline:
     @classmethod
     def from_compact(cls, values: Mapping[str, Any]) -> Timeline:
         """Return the timeline of values from `to_compact`. Raises ValueError for anything else."""
-        check_types(values, TIMELINE)
+        converted(values, _COMPACT)
         if values["version"] != PLAN_VERSION:
             raise ValueError(f"version {values['version']}")
         clips = [Clip(first, stop, *map(tuple, levels)) for first, stop, *levels in values["clips"]]

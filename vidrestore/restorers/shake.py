@@ -155,7 +155,8 @@ def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
         pictures.append(halved(pictures[-1]))
     noise = noise_of(pictures[-1])
     softness = least_ratio(pictures[-1], noise)
-    if softness >= SOFT:
+    limit = SOFT if noise <= WEAK_NOISE else SOFTER[1]  # in noise kernels are found that aren't there
+    if softness >= limit:
         return Shake(softness)
     while pictures[-1][0].numel() > SEARCHED and least_ratio(small := halved(pictures[-1])) < SOFT:
         pictures.append(small)

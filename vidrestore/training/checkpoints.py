@@ -17,15 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vidrestore.checking import converted
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.locks import BusyError, locked
-from vidrestore.files.regular import COUNT, check_pickled, check_types
+from vidrestore.files.regular import Count, check_pickled, stored
 from vidrestore.training.config import RunConfig
 
-_TYPES = {"step": COUNT, "seconds": float, "losses": list, "init": list, "identity": dict}
-_TYPES |= {"curve": [{"step": COUNT}]}
-_BEST = {"step": COUNT, "psnr": float, "weights": dict}
+_BEST = stored(step=Count, psnr=float, weights=dict) | None
+_CURVE = list[stored(step=Count)]  # type: ignore[misc, valid-type]
+_STATE = stored(step=Count, seconds=float, losses=list, init=list, identity=dict, curve=_CURVE, best=_BEST)
 
 
 @contextmanager
@@ -66,9 +67,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             if damaged := archive.testzip():  # torch doesn't check checksums
                 raise ValueError(damaged)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        check_types(state, _TYPES)
-        if state["best"] is not None:
-            check_types(state["best"], _BEST)
+        converted(state, _STATE)
         json.dumps(state["identity"])  # a tensor in it can't be compared
     except Exception as error:  # a damaged pickle may raise any exception
         raise CheckpointError(f"{path}: can't be read as a checkpoint; remove it to start again") from error

@@ -117,7 +117,6 @@ class FootageConfig(Checked):
     stills: str | tuple[str, ...] = ""  # the same of photos; empty for none
     validation: tuple[str, ...] = ()  # names of clips in these folders that are held out from training
     still_share: Portion = 0.25  # share of windows that are slow pans and zooms over photos
-    resident: bool = False  # draw batches from a copy on the device; else from the cache's files
 
     def __post_init__(self) -> None:
         without_folder = all(name == Path(name).name for name in self.validation)

@@ -94,10 +94,10 @@ class GroupObjective(Objective):
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        (clean, sigma, *extras), settings = batch, self.settings
-        noise = extras[0] if extras else (settings.seed << 32) + step
+        (clean, sigma), settings = batch, self.settings
+        seed = (settings.seed << 32) + step
         return batch_loss(
-            network, clean, sigma, noise, settings.precision, self.share, clip_noise=settings.clip_noise
+            network, clean, sigma, seed, settings.precision, self.share, clip_noise=settings.clip_noise
         )
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
@@ -226,8 +226,8 @@ VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 def restored_groups(
     network: nn.Module,
     clean: Tensor,
-    sigma: float | Tensor,
-    noise: int | Tensor,
+    sigma: float,
+    seed: int,
     precision: str,
     share: Share = WHOLE,
     *,
@@ -235,37 +235,34 @@ def restored_groups(
 ) -> Tensor:
     """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share (B', T, N), float32.
 
-    The noise is given with standard deviation 1, or by a seed, on which it depends alone (and on the kind of
-    device). With `clip_noise` noisy patches are clipped and rounded as in a video file; measurements are not.
+    The noise depends on `seed` alone (and on the kind of device). With `clip_noise` noisy patches are clipped
+    and rounded as in a video file; measurements are not.
     """
     group_network = cast("GroupNetwork", network)
     noisy = measured = group_network.measure(clean)
     clip_and_round = clip_noise and measured is clean
-    if isinstance(noise, Tensor):
-        noisy = measured + sigma * noise[..., : measured.shape[-1]]
-        noisy = noisy.round().clamp(0, 255) if clip_and_round else noisy
-    elif sigma:
-        generator = torch.Generator(clean.device).manual_seed(noise)
-        noisy = add_gaussian_noise(measured, float(sigma), generator, clip_and_round=clip_and_round)
+    if sigma:
+        generator = torch.Generator(clean.device).manual_seed(seed)
+        noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=clip_and_round)
     return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
 def batch_loss(
     network: nn.Module,
     clean: Tensor,
-    sigma: float | Tensor,
-    noise: int | Tensor,
+    sigma: float,
+    seed: int,
     precision: str,
     share: Share = WHOLE,
     *,
     clip_noise: bool = True,
 ) -> Tensor:
     """Return the mean squared error of the restored groups, in grey levels; with noise, weighted so that
-    levels count alike. `noise` is that of `restored_groups`.
+    levels count alike. `seed` is that of the noise.
     """
-    restored = restored_groups(network, clean, sigma, noise, precision, share, clip_noise=clip_noise)
+    restored = restored_groups(network, clean, sigma, seed, precision, share, clip_noise=clip_noise)
     error = (restored - clean[share.of(len(clean))]).square().mean()
-    return error / sigma**LOSS_POWER if isinstance(sigma, Tensor) or sigma else error
+    return error / sigma**LOSS_POWER if sigma else error
 
 
 @torch.no_grad()

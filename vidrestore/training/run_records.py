@@ -11,18 +11,17 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import NoneType
 from typing import IO, Any
 
 from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import COUNT, open_descriptor, parse_object
+from vidrestore.files.regular import Count, open_descriptor, parse_object, stored
 from vidrestore.svg_charts import picture
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
 
 POINTS = 320  # most points of a curve
-_TYPES = {"step": COUNT, "loss": (float, NoneType)}
+_STEP = stored(step=Count, loss=float | None)
 
 
 def record_files(stem: Path) -> dict[Path, str]:
@@ -154,7 +153,7 @@ def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float],
 def _values(line: bytes) -> dict[str, Any] | None:
     """Parse one line of a log; None if it is incomplete."""
     try:
-        values = parse_object(line, _TYPES) if line.endswith(b"\n") else None
+        values = parse_object(line, _STEP) if line.endswith(b"\n") else None
     except ValueError:
         return None
     return values

@@ -74,7 +74,8 @@ class Footage:
         path = self._random_source(rng)
         if path not in self._photos:
             return random_frames(self._large(rng, path, side)[1], self.frames, rng)
-        planes = Planes([self._shot(path)], torch.device("cpu"), PAN)
+        shot = self._shot(path)
+        planes = Planes([shot], PAN, lambda number: shot)
         view = Camera(PAN, self.frames).view(counters(rng), planes, still=True)
         cut = (planes.patches(view, torch.tensor([number]))[0] for number in range(3))
         return tuple(plane.to(torch.uint8) for plane in cut)

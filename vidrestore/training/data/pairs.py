@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
-from vidrestore.degrade import BATCHED, DEGRADATIONS, ON_HOST, add_moving_objects, average_exposures, motion
-from vidrestore.degrade.coding import random_coding
+from vidrestore.degrade import BATCHED, DEGRADATIONS, add_moving_objects, average_exposures, motion
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import random_scattering
 from vidrestore.degrade.per_sample import degraded, of_sample, one_by_one
@@ -46,16 +45,13 @@ class HeldOutPairs:
 
 
 class PairSource(PlaneSource):
-    """Batches of pairs, for a network with these `tasks`, or of haze, for one that `finds_haze`.
-
-    On a device encoders are imitated, and blur is that of a camera's path, never an average of frames. Raises
-    ConfigError for a missing degradation.
+    """Batches of pairs, for a network with these `tasks`, or of haze, for one that `finds_haze`. Raises
+    ConfigError for a degradation whose task is missing.
     """
 
     def __init__(
         self,
         footage: Shots,
-        device: torch.device | None,
         config: PairDataConfig,
         seed: int,
         tasks: Sequence[str] = (),
@@ -63,17 +59,9 @@ class PairSource(PlaneSource):
         finds_haze: bool = False,
     ) -> None:
         camera = Camera(config.crop, config.frames, NATIVE, config.fast, config.widest)
-        super().__init__(footage, device, seed, camera)
+        super().__init__(footage, seed, camera)
         self.config, self.finds_haze = config, finds_haze
         self.tasks = task_indices(config, tasks)
-        if self.resident:
-            if missing := [name for name in config.degradations if name not in BATCHED]:
-                raise ConfigError(
-                    f"resident data have no {', '.join(missing)}; set data.resident=false, or leave it "
-                    "out of data.degradations"
-                )
-            if config.distracted:
-                raise ConfigError("resident data have no distracted crops; set data.distracted=0")
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a random degradation.
@@ -99,7 +87,7 @@ class PairSource(PlaneSource):
             object_draws, mask = draws.branch(), draws.chance(config.distracted)
             clean = degraded(clean, mask, one_by_one(add_moving_objects), object_draws)
         averages = {}
-        if not self.resident and "blur" in config.degradations:
+        if "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched
             lengths = torch.where(blurred & draws.chance(MEAN_SHARE), draws.integers(0, len(EXPOSURES)), -1)
             averages = self._averages(step, size, samples, lengths.tolist())
@@ -113,7 +101,7 @@ class PairSource(PlaneSource):
         tasks = []
         if self.tasks:
             numbers = tuple(float(self.tasks[name]) for name in config.degradations)
-            tasks = [constants(numbers, self.device)[primary].long()]
+            tasks = [constants(numbers)[primary].long()]
         clean = quantised(clean[:, middle])
         return inputs if config.frames > 1 else inputs[:, 0], clean, *tasks
 
@@ -152,9 +140,8 @@ class PairSource(PlaneSource):
         if self.config.combined:
             after = [[ORDER.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
             table = [float(row[number % len(row)]) for row in after for number in range(6)]  # 1, 2 or 3
-            candidates = constants(tuple(table), self.device)[6 * primary + draws.integers(0, 6)].long()
+            candidates = constants(tuple(table))[6 * primary + draws.integers(0, 6)].long()
             second = torch.where(draws.chance(self.config.combined), candidates, second)
-        degradations = BATCHED if self.resident else ON_HOST
         for name in occurring(self.config):
             mask = second == ORDER.index(name)
             if name in names:
@@ -162,12 +149,11 @@ class PairSource(PlaneSource):
             if name == "blur" and averages:
                 mask[list(averages)] = False
                 clips = torch.stack([averages.get(row, (clip,))[-1] for row, clip in enumerate(clips)])
-            clips = degraded(clips, mask & ~untouched, degradations[name], draws.branch())
+            clips = degraded(clips, mask & ~untouched, BATCHED[name], draws.branch())
         return clips
 
     def _compressed(self, clips: Tensor, mask: Tensor, draws: Counters) -> Tensor:
-        branch, coding = draws.branch(), random_coding if self.resident else one_by_one(random_compression)
-        return degraded(clips, mask, coding, branch)
+        return degraded(clips, mask, one_by_one(random_compression), draws.branch())
 
 
 def occurring(config: PairDataConfig) -> list[str]:

@@ -18,7 +18,6 @@ from vidrestore.models.matching import Grid, fixed_positions, matched_positions
 from vidrestore.training.config import DataConfig
 from vidrestore.training.data.batches import WHOLE, BatchSource, Share, in_order
 from vidrestore.training.data.footage import Footage, Window
-from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
 NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
 
@@ -104,36 +103,6 @@ class GroupPool(BatchSource):
         sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
         window = self.footage.window(rng, self.patch)
         return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, rng))
-
-
-class ResidentGroups(PlaneSource):
-    """Groups of patches at one place of all frames, drawn on the device where the data lie."""
-
-    def __init__(
-        self,
-        footage: Shots,
-        device: torch.device,
-        config: DataConfig,
-        sigma: tuple[float, ...],
-        patch: int,
-        frames: int,
-        seed: int,
-    ) -> None:
-        super().__init__(footage, device, seed, Camera(patch, frames, symmetric=False))
-        self.config, self.sigma = config, sigma
-
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float | Tensor, Tensor]:
-        """Return clean groups (size, T, N), 0-255, their common noise level, and unit noise (size, T, N)."""
-        parts = []
-        for still, samples in self.parts(size, range(size)):
-            draws = self.counters(step, samples)
-            coloured = draws.chance(self.config.chroma_share)
-            plane = torch.where(coloured, draws.integers(1, 3), 0)
-            view = self.camera.view(draws, self.planes, still, plane)
-            parts.append(self.planes.patches(view, plane).flatten(2))
-        clean, low, high = torch.cat(parts), self.sigma[0], self.sigma[-1]
-        level = self.counters(step, range(1), 1).log_uniform((low, high))[0] if low < high else low
-        return clean, level, self.counters(step, range(size), 2).normal(*clean.shape[1:])
 
 
 def window_groups(

@@ -1,5 +1,4 @@
-"""Draw batches of crops of clips and photos from decoded planes in the memory of a device, or in
-memory-mapped files.
+"""Draw batches of crops of clips and photos from decoded planes in memory-mapped files.
 
 A sample depends on the seed, the step and its number alone, so a resumed run and any number of processes draw
 the same. The first samples of a batch are of photos, a fixed number of them, the others of clips.
@@ -8,9 +7,7 @@ the same. The first samples of a batch are of photos, a fixed number of them, th
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +17,6 @@ from torch import Tensor
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.resize import keys_cubic
 from vidrestore.errors import ConfigError
-from vidrestore.restorers.devices import memory_for
 from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 
 SLOW_SHARE = 0.75  # share of crops of clips with consecutive frames; the others take every second one
@@ -75,68 +71,31 @@ class View:
 
 
 class Planes:
-    """The planes of all shots whose frames have at least `side` lines and columns.
-
-    They are copied to one tensor on a device; with `loader` they stay where they are, and a shot is loaded by
-    its number from there when a crop of it is drawn. Raises ConfigError if they don't fit on the device, or
-    none is large enough.
+    """The planes of all shots whose frames have at least `side` lines and columns. `loader` returns a shot by
+    its number, when a crop of it is drawn. Raises ConfigError if none is large enough.
     """
 
-    def __init__(
-        self,
-        shots: Iterable[Shot],
-        device: torch.device,
-        side: int,
-        loader: Callable[[int], Shot] | None = None,
-    ) -> None:
+    def __init__(self, shots: Iterable[Shot], side: int, loader: Callable[[int], Shot]) -> None:
         self.loader, self.numbers, subset, sizes = loader, list[int](), list[Shot](), list[Any]()
-        size, limit = 0, room_for_data(device) if loader is None else math.inf
         for number, shot in enumerate(shots):
             if min(shot.planes[0].shape[1:]) >= side or shot.still:
                 self.numbers.append(number)
                 sizes.append([plane.shape for plane in (shot.planes * 3)[:3]])
-                subset.append(replace(shot, planes=()) if loader else shot)
-                size += sum(plane.numel() for plane in shot.planes)
-                if size > limit:
-                    raise ConfigError(
-                        f"decoded clips and photos take {size / 1e9:.2f} GB and more, but {device} has room "
-                        f"for {limit / 1e9:.2f} GB beside the training; name fewer in [data], or set "
-                        "data.resident=false"
-                    )
+                subset.append(replace(shot, planes=()))
         if not subset:
             raise ConfigError(
                 f"no clip has frames of at least {side}x{side} pixels; name larger ones in [data]"
             )
-        self.sizes = torch.tensor(sizes, device=device)
-        if loader is None:
-            self._copy(subset, size, device)
+        self.sizes = torch.tensor(sizes)
         steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in subset), strict=True)
         self.steps, self.sites, self.matrices = (
-            torch.tensor(values, dtype=torch.float32, device=device) for values in (steps, sites, matrices)
+            torch.tensor(values, dtype=torch.float32) for values in (steps, sites, matrices)
         )
-        self.stills, self.clips = (
-            torch.tensor([number for number, shot in enumerate(subset) if shot.still is still], device=device)
-            for still in (True, False)
-        )
-
-    def _copy(self, shots: list[Shot], size: int, device: torch.device) -> None:
-        """Copy the planes of all shots to the device, one after another."""
-        self.samples = torch.empty(size, dtype=torch.uint8, device=device)
-        origins, end = [], 0
-        for shot in shots:
-            begins = []
-            for plane in shot.planes:
-                begins.append(end)
-                end += plane.numel()
-                self.samples[begins[-1] : end] = plane.reshape(-1).to(device)
-            origins.append((begins * 3)[:3])
-        self.origins = torch.tensor(origins, device=device)
+        stills = torch.tensor([shot.still for shot in subset])
+        self.stills, self.clips = stills.nonzero()[:, 0], (~stills).nonzero()[:, 0]
 
     def _samples_at(self, shots: Tensor, plane: Tensor, index: Tensor) -> Tensor:
         """Return float32 samples (B, ...) of planes (B,) of shots (B,), by their number in each."""
-        if self.loader is None:
-            origin = self.origins[shots, plane].view(-1, *[1] * (index.dim() - 1))
-            return self.samples.take(index + origin).float()
         samples = [
             (self.loader(self.numbers[shot]).planes * 3)[number].flatten().take(indices)
             for shot, number, indices in zip(shots.tolist(), plane.tolist(), index, strict=True)
@@ -191,7 +150,7 @@ class Planes:
             reach = int(float(stretch.max()) * REACH)
             extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
             first = place.amin(-1, keepdim=True).floor() - reach - 1
-            offsets = torch.arange(extent + 2 * reach + 4, device=first.device)
+            offsets = torch.arange(extent + 2 * reach + 4)
             weights.append(_weights(place - first, offsets, stretch, coarse))
             indices.append(torch.minimum((first + offsets).long().clamp(min=0), last))
         lines = (view.frames[..., None] * size[:, 1, None, None] + indices[0]) * size[:, 2, None, None]
@@ -231,7 +190,7 @@ class _Moves(NamedTuple):
 
 @dataclass(frozen=True)
 class Camera:
-    """Draws the `View` of random crops, mirrored and transposed. Clips keep their pixels; over photos the
+    """Draws the `View` of random crops. Clips keep their pixels; over photos the
     camera moves: it slides over their own pixels, which are often reduced before, or pans, by fractions of a
     pixel.
     """
@@ -241,13 +200,12 @@ class Camera:
     native: float = 0.0  # share of crops of photos that slide
     fast: float = 0.0  # share of crops with fast motion
     widest: int | None = None  # pixels; areas of up to this side are reduced to `side`
-    symmetric: bool = True  # also reversed in time
 
-    def view(self, draws: Counters, planes: Planes, still: bool, plane: int | Tensor = 0) -> View:
-        """Return random crops of photos or clips, in samples of `plane`."""
+    def view(self, draws: Counters, planes: Planes, still: bool) -> View:
+        """Return random crops of photos or clips, mirrored, transposed and reversed in time."""
         candidates = planes.stills if still else planes.clips
         shots = candidates[draws.integers(0, len(candidates))]
-        length, height, width = planes.sizes[shots, plane].float().unbind(1)
+        length, height, width = planes.sizes[shots, 0].float().unbind(1)
         moves = self._moves(draws)
         ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
         # the extent of all frames together, as a multiple of a crop's side
@@ -255,7 +213,7 @@ class Camera:
         stretch = torch.minimum(stretch, torch.minimum(height / span[:, 0], width / span[:, 1]) / self.side)
         most = max(REDUCED, ZOOMED) * (self.widest or self.side) / self.side
         stretches = (stretch[:, None] * (growth[:, None] * moves.time).exp()).clamp(max=most)
-        index = torch.arange(self.side, device=shots.device) + 0.5 - self.side / 2
+        index = torch.arange(self.side) + 0.5 - self.side / 2
         positions = []
         for axis, length_of_axis in enumerate((height, width)):
             half = stretch * span[:, axis] * self.side / 2
@@ -269,8 +227,8 @@ class Camera:
 
     def _moves(self, draws: Counters) -> _Moves:
         quick = draws.chance(self.fast)
-        time = torch.arange(self.frames, device=quick.device) - self.frames // 2
-        time = time * torch.where(draws.chance(0.5) & self.symmetric, -1, 1)[:, None]
+        time = torch.arange(self.frames) - self.frames // 2
+        time = time * torch.where(draws.chance(0.5), -1, 1)[:, None]
         growth, speed, native = draws.normal() * GROWTH, draws.normal(2), draws.chance(self.native)
         reduced = torch.where(draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0)
         zoom, spread = draws.uniform(1, ZOOMED), draws.uniform(1, (self.widest or self.side) / self.side)
@@ -281,8 +239,7 @@ class Camera:
     def _over_photos(moves: _Moves, draws: Counters) -> tuple[Tensor, Tensor, Tensor]:
         """Return ways (B, 2, T) over photos, growth of the zoom per frame (B,), and stretch (B,)."""
         slides, drifts, rapid = (
-            constants(part, moves.quick.device)[draws.integers(0, len(part))]
-            for part in (SLIDES, DRIFTS, FAST_DRIFTS)
+            constants(part)[draws.integers(0, len(part))] for part in (SLIDES, DRIFTS, FAST_DRIFTS)
         )
         growth = torch.where(moves.native, 0.0, moves.growth * torch.where(moves.quick, 5.0, 1.0))
         drifts = torch.where(moves.quick, rapid, torch.where(moves.native, slides, drifts))
@@ -293,7 +250,7 @@ class Camera:
     @staticmethod
     def _at_rest(moves: _Moves) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same of clips, over which the camera doesn't move."""
-        ways = torch.zeros(len(moves.time), 2, moves.time.shape[1], device=moves.time.device)
+        ways = torch.zeros(len(moves.time), 2, moves.time.shape[1])
         return ways, torch.zeros_like(moves.growth), moves.spread
 
     @staticmethod
@@ -309,40 +266,30 @@ class Camera:
         return (last - (order % (2 * last).clamp(min=1) - last).abs()).clamp(min=0).long()
 
 
-def room_for_data(device: torch.device) -> int:
-    """Return the bytes that data may take on a device: half of a computer's memory, a third of a GPU's."""
-    with suppress(AttributeError, ValueError):
-        if device.type == "cpu":
-            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return memory_for(device) // 2
-
-
 class PlaneSource(BatchSource):
-    """Batches drawn from footage: resident on a device, else, on the CPU, from the decoded files."""
+    """Batches drawn from the decoded files of footage."""
 
-    def __init__(self, footage: Shots, device: torch.device | None, seed: int, camera: Camera) -> None:
+    def __init__(self, footage: Shots, seed: int, camera: Camera) -> None:
         self.footage, self.seed, self.camera = footage, seed, camera
-        self.resident, self.device = device is not None, device or torch.device("cpu")
         self._planes: Planes | None = None
 
     @property
     def planes(self) -> Planes:
         """The decoded data."""
         if self._planes is None:
-            shot = None if self.resident else self.footage.shot
-            self._planes = Planes(self.footage.shots(), self.device, self.camera.side, shot)
+            self._planes = Planes(self.footage.shots(), self.camera.side, self.footage.shot)
         return self._planes
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps; on a device without workers, which would need the data."""
+        """Yield the batches of all steps."""
         self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
-        return super().batches(steps, size, 0 if self.resident else workers, share)
+        return super().batches(steps, size, workers, share)
 
     def counters(self, step: int, samples: range, stage: int = 0) -> Counters:
         """Return the random numbers of some samples of a step's batch, others at each stage of making it."""
-        numbers = torch.arange(samples.start, samples.stop, device=self.device)
+        numbers = torch.arange(samples.start, samples.stop)
         return Counters(self.seed, step, numbers + (stage << 24))
 
     def crops(self, step: int, size: int, samples: range, frames: int) -> Tensor:

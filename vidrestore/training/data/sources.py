@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import nn
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
@@ -18,7 +17,6 @@ from vidrestore.restorers.base import PictureForm
 from vidrestore.training.config import (
     ClipDataConfig,
     DataConfig,
-    FootageConfig,
     PairDataConfig,
     RunConfig,
     SetConfig,
@@ -34,8 +32,7 @@ from vidrestore.training.data.footage import (
     find_footage,
 )
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
-from vidrestore.training.data.patch_groups import GroupPool, ResidentGroups, held_out_groups
-from vidrestore.training.data.planes import PlaneSource
+from vidrestore.training.data.patch_groups import GroupPool, held_out_groups
 from vidrestore.training.data.super_resolution import ClipSource, held_out_clips
 
 FRAMES = 20  # tokens of a group: the paper's clip length
@@ -100,20 +97,10 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
     validation = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
     source, held_out_data = load(config.kind.source)(config, footage, validation, network)
-    check_resident(config, source)
     # groups of patches are reused by their pool
-    if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1 and not data.resident:
+    if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1:
         source = ReusedBatches(source, data.reuse, config.training.seed)
     return source, held_out_data
-
-
-def check_resident(config: RunConfig, source: BatchSource) -> None:
-    """Raise ConfigError if the data should be resident and aren't."""
-    resident = isinstance(config.data, FootageConfig) and config.data.resident
-    if resident and not (isinstance(source, PlaneSource) and source.resident):
-        raise ConfigError(
-            f"{config.path}: data.resident isn't supported for this kind of training; set data.resident=false"
-        )
 
 
 def pair_data(
@@ -122,9 +109,8 @@ def pair_data(
     """Return degraded and clean pictures to train on, and held-out ones."""
     data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
     held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
-    return PairSource(
-        footage, place_of(data, network), data, config.training.seed, form.tasks, finds_haze=form.haze
-    ), held_out
+    source = PairSource(footage, data, config.training.seed, form.tasks, finds_haze=form.haze)
+    return source, held_out
 
 
 def clip_data(
@@ -134,13 +120,7 @@ def clip_data(
     data = cast("ClipDataConfig", config.data)
     count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
     held_out = held_out_clips(validation, data, count)
-    return ClipSource(footage, place_of(data, network), data, config.training.seed), held_out
-
-
-def place_of(data: FootageConfig, network: nn.Module) -> torch.device | None:
-    """Return the device of a network if data are resident; else they stay in their files."""
-    device = next((part.device for part in network.parameters()), torch.device("cpu"))
-    return device if data.resident else None
+    return ClipSource(footage, data, config.training.seed), held_out
 
 
 def group_data(
@@ -155,15 +135,7 @@ def group_data(
             f"{list(data.strides)}"
         )
     held_out = held_out_groups(validation, data, patch, VALIDATION_GROUPS)
-    seed, device = training.seed, place_of(data, network)
-    if device:
-        if data.match_share:
-            raise ConfigError(
-                f"{config.path}, [data]: resident groups don't follow the motion; set match_share = 0, found "
-                f"{data.match_share}"
-            )
-        return ResidentGroups(footage, device, data, training.sigma, patch, FRAMES, seed), held_out
-    return GroupPool(footage, data, training.sigma, patch, seed), held_out
+    return GroupPool(footage, data, training.sigma, patch, training.seed), held_out
 
 
 def _decoded(

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters
-from vidrestore.degrade.per_sample import Degradation, degraded, one_by_one
+from vidrestore.degrade.per_sample import degraded, one_by_one
 from vidrestore.degrade.resize import resizing_matrix
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig
@@ -38,43 +37,40 @@ class HeldOutClips:
 
 
 class ClipSource(PlaneSource):
-    """Batches of clips at low and at high resolution; on a device x264 is imitated."""
+    """Batches of clips at low and at high resolution."""
 
-    def __init__(
-        self, footage: Shots, device: torch.device | None, config: ClipDataConfig, seed: int
-    ) -> None:
+    def __init__(self, footage: Shots, config: ClipDataConfig, seed: int) -> None:
         camera = Camera(SCALE * config.crop, config.frames, native=config.native)
-        super().__init__(footage, device, seed, camera)
+        super().__init__(footage, seed, camera)
         self.config = config
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Return clips (size, T, 3, S, S) and (size, T, 3, 4S, 4S), float32 in [0, 1]."""
         samples = range(size)[share.of(size)]
         large = quantised(self.crops(step, size, samples, self.config.frames).clamp(0, 1))
-        down = downscaling_matrices(self.camera.side, self.device)
+        down = downscaling_matrices(self.camera.side)
         if not self.config.practical:
             return quantised((down[0] @ large @ down[0].mT).clamp(0, 1)), large
-        coding = random_coding if self.resident else one_by_one(random_compression)
-        return downscaled_practically(large, down, self.counters(step, samples, 1), coding), large
+        return downscaled_practically(large, down, self.counters(step, samples, 1)), large
 
 
-def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters, coding: Degradation) -> Tensor:
+def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> Tensor:
     """Downscale clips (B, T, 3, H, H) by one of three matrices (3, H / 4, H), as `downscale_practically`."""
     kind = draws.uniform()
     down = matrices[(kind >= 0.6).long() + (kind >= 0.8).long()]
     sigma = torch.where(draws.chance(BLURRED_SHARE), draws.uniform(*BLUR), UNBLURRED)[:, None, None]
-    line = torch.arange(large.shape[-1], device=large.device)
+    line = torch.arange(large.shape[-1])
     blur = torch.exp((line[:, None] - line).square() / (-2 * sigma**2))
     down = (down @ (blur / blur.sum(-1, keepdim=True)))[:, None, None]
     small = down @ large @ down.mT
     strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE), 0.0) / 255
     small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
     small = quantised(small.clamp(0, 1))
-    return degraded(small, draws.chance(COMPRESSED_SHARE), coding, draws.branch())
+    return degraded(small, draws.chance(COMPRESSED_SHARE), one_by_one(random_compression), draws.branch())
 
 
 @cache
-def downscaling_matrices(side: int, device: torch.device) -> Tensor:
+def downscaling_matrices(side: int) -> Tensor:
     """Return the ways to downscale `side` pixels by 4, (3, side / 4, side): bicubic, means, bilinear."""
     line = torch.eye(side)[None, None]
     matrices = [
@@ -82,7 +78,7 @@ def downscaling_matrices(side: int, device: torch.device) -> Tensor:
         F.avg_pool2d(line, (SCALE, 1))[0, 0],
         F.interpolate(line, (side // SCALE, side), mode="bilinear", antialias=True)[0, 0],
     ]
-    return torch.stack(matrices).to(device)
+    return torch.stack(matrices)
 
 
 def random_symmetry(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
