@@ -216,8 +216,9 @@ def test_batches_are_the_same_with_decoded_files(tmp_path, monkeypatch):
     (tmp_path / "stills").mkdir()
     write_video(tmp_path / "stills" / "photo.png", frames=1, codec="png", pix_fmt="gray")
     monkeypatch.setattr(footage, "PAN", 32)
-    changes = {"data": {"stills": "stills", "still_share": 0.5}}
-    for config in (tiny_run(tmp_path, changes), pair_run(tmp_path, **changes)):
+    stills = {"stills": "stills", "still_share": 0.5}
+    groups = tiny_run(tmp_path, {"data": stills | {"match_share": 0.5}})
+    for config in (groups, pair_run(tmp_path, data=stills)):
         expected = some_batches(config, Reading())
         assert equal(some_batches(config, Reading(tmp_path / "cache")), expected)
         with monkeypatch.context() as patched:
