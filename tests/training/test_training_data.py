@@ -139,13 +139,11 @@ def test_what_a_dead_process_left_half_written_goes_and_files_of_others_stay(tmp
     for path in theirs:
         path.write_bytes(bytes(4000))
         os.utime(path, (0, 0))
-    left = [Partial(folder / f"{name}.planes") for name in ("dead", "living")]
-    for partial in left:
-        partial.close()
-    dead = left[0].path.with_name(left[0].path.name.replace(f".{os.getpid()}.", f".{(1 << 30) - 1}."))
-    left[0].path.rename(dead)
+    dead, living = (Partial(folder / f"{name}.planes") for name in ("dead", "living"))
+    dead.close()
     assert decoded(files, source(tmp_path / "data", "a"), lambda path: planes()) is not None
-    assert not dead.exists() and left[1].path.exists() and all(path.exists() for path in theirs)
+    assert not dead.path.exists() and living.path.exists() and all(path.exists() for path in theirs)
+    living.discard()
 
 
 def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path):
