@@ -1,10 +1,14 @@
 import json
 from fractions import Fraction
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from vidrestore.events import SCHEMA_VERSION, Event, Failed, Finished, Planned, Progressed, Started, Warned
+from vidrestore.events import SCHEMA_VERSION, Event, Failed, Planned, Progressed, Started, Summary, Warned
+from vidrestore.pipeline.conversions import Changes
+from vidrestore.pipeline.plan import Scene
 
 ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
     (
@@ -25,9 +29,10 @@ ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
         {"event": "warning", "message": "captions are dropped", "frame": 7},
     ),
     (
-        Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="frame 4 is missing"),
-        {"event": "done", "output": "out.mp4", "frames": 60, "seconds": 6.0, "details": {}}
-        | {"damage": "frame 4 is missing", "exit_code": 4},
+        Summary("in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="frame 4 is missing"),
+        {"event": "done", "output": "out.mp4", "frames": 60, "seconds": 6.0, "exit_code": 4}
+        | {"damage": "frame 4 is missing"}
+        | {"details": {"fps": 10.0, "retried": 0, "reused": 0, "before": False, "scenes": []}},
     ),
     (
         Failed("in.mp4", "in.mp4: no video", kind="MediaError", exit_code=1),
@@ -42,6 +47,74 @@ def test_an_event_is_one_line_of_json_with_the_fields_of_the_schema(event, expec
     assert "\n" not in line
     common = {"version": SCHEMA_VERSION, "source": "in.mp4", "index": None, "count": None, "time": event.time}
     assert json.loads(line) == common | expected
+
+
+GOLDEN = Path(__file__).parent / "golden"
+LINES = (GOLDEN / "events.jsonl").read_text().splitlines()  # that runs of the first schema printed
+JSON_TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def fits(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether a value is as the schema says, by the words of JSON Schema that are in the file."""
+    words = "$schema title description const enum type minimum required properties items oneOf"
+    assert schema.keys() <= {*words.split()}
+    names = schema.get("type", list(JSON_TYPES))
+    types = [names] if isinstance(names, str) else names
+    if not any(isinstance(value, JSON_TYPES[name]) for name in types):
+        return False
+    if isinstance(value, bool) and "boolean" not in types:  # an int in Python
+        return False
+    if value not in schema.get("enum", [value]) or value != schema.get("const", value):
+        return False
+    if "oneOf" in schema and sum(fits(value, choice) for choice in schema["oneOf"]) != 1:
+        return False
+    if isinstance(value, dict):
+        parts = schema.get("properties", {})
+        has_all = value.keys() >= {*schema.get("required", ())}
+        return has_all and all(fits(value[name], parts[name]) for name in value.keys() & parts.keys())
+    if isinstance(value, list):
+        return all(fits(item, schema.get("items", {})) for item in value)
+    return not isinstance(value, int | float) or value >= schema.get("minimum", value)
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return json.loads(resources.files("vidrestore").joinpath("events.schema.json").read_text())
+
+
+def test_the_schema_in_the_package_fits_each_event_and_the_lines_that_runs_have_printed(schema):
+    scenes = Scene(0, 40, (20.0, 20.0, 20.0)), Scene(40, 60, (9.0, 8.0, 8.0), (9.0, 8.0, 8.0))
+    changes = ("deblur", Changes(60, 1, 90.0, (12.0, 0.0)))
+    whole = Summary("a", "b", 60, 6.0, scenes=scenes, retried=1, reused=20, changes=(changes,))
+    lines = [event.to_json() for event, _ in ONE_OF_EACH] + [whole.to_json(), *LINES]
+    for line in lines:
+        assert fits(json.loads(line), schema), line
+    assert {json.loads(line)["event"] for line in LINES} == {event.name for event, _ in ONE_OF_EACH}
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: json.loads(line)["event"])
+def test_the_schema_misses_every_field_that_is_left_out_and_sees_a_value_of_another_type(schema, line):
+    event = json.loads(line)
+    for name in event:
+        assert not fits({key: value for key, value in event.items() if key != name}, schema), name
+        assert not fits(event | {name: [1]}, schema), name
+
+
+def test_an_event_has_the_fields_that_were_printed_before(schema):
+    """Version 1 stays: what a run printed when the schema was new is still there."""
+    now = {event.name: event.to_dict() for event, _ in ONE_OF_EACH}
+    for line in map(json.loads, LINES):
+        assert now[line["event"]].keys() == line.keys()
+        if line["event"] == "done":
+            assert now["done"]["details"].keys() >= line["details"].keys() - {"changes"}
 
 
 def test_values_json_does_not_know_become_null_strings_and_lists():

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vidrestore import errors, events, weights
     from vidrestore.errors import Cancelled, VidRestoreError
-    from vidrestore.events import Event, Listener
+    from vidrestore.events import Event, Listener, Summary
     from vidrestore.jobs.in_memory import Restorer, restore_frames
     from vidrestore.jobs.run import restore
-    from vidrestore.jobs.summary import Summary
     from vidrestore.options import EncoderOptions, RestoreOptions
     from vidrestore.sensing.recover import recover
     from vidrestore.sensing.sense import sense
@@ -52,10 +51,9 @@ __all__ = [
 
 _HOMES = {
     "errors": ("Cancelled", "VidRestoreError"),
-    "events": ("Event", "Listener"),
+    "events": ("Event", "Listener", "Summary"),
     "jobs.in_memory": ("Restorer", "restore_frames"),
     "jobs.run": ("restore",),
-    "jobs.summary": ("Summary",),
     "options": ("EncoderOptions", "RestoreOptions"),
     "sensing.sensing_options": ("RecoverOptions", "SenseOptions"),
     "sensing.recover": ("recover",),

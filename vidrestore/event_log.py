@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vidrestore.events import Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned, plain
+from vidrestore.events import Event, Failed, Listener, Planned, Progressed, Started, Summary, Warned, plain
 from vidrestore.tasks import TASKS
 
 LOGGER = logging.getLogger("vidrestore")
@@ -53,7 +53,7 @@ class Logged:
         """Log how long a stage took that ends with this event."""
         now, last = time.monotonic(), self._last
         if last and (
-            isinstance(event, Finished | Failed)
+            isinstance(event, Summary | Failed)
             or (isinstance(event, Progressed) and (event.stage, event.source) != (last.stage, last.source))
         ):
             count = f", {counted_words(last.done, 'frame')}" if last.done else ""
@@ -71,7 +71,7 @@ class Logged:
 
 
 def _records(event: Event) -> Iterator[tuple[int, str]]:
-    if isinstance(event, Finished):
+    if isinstance(event, Summary):
         yield logging.INFO, f"{event.source} -> {event.output}: {result_of(event)}"
         if event.damage:
             yield logging.WARNING, f"{event.source}: {event.damage}"
@@ -114,14 +114,14 @@ def describe(event: Event) -> str | None:
         case Warned():
             place = f", frame {event.frame}" if event.frame is not None else ""
             return f"{event.source}{place}: warning: {event.message}"
-        case Finished(damage=str(damage)):
+        case Summary(damage=str(damage)):
             return f"{event.source}: warning: {damage}"
         case Failed():
             return f"vidrestore: {event.message}"
     return None
 
 
-def result_of(event: Finished) -> str:
+def result_of(event: Summary) -> str:
     """Return "60 frames in 6.0 s, 10.0 fps; noise: luma 19.8"."""
     if event.before:
         return "skipped, finished before"
@@ -130,7 +130,7 @@ def result_of(event: Finished) -> str:
     speed = f", {count / event.seconds:.1f} fps" if event.seconds > 0 and count and event.frames > 1 else ""
     unit = "photo" if is_of_photo(event) and event.frames == 1 else "frame"
     frames, seconds = counted_words(event.frames, unit), length_of_time(event.seconds)
-    return f"{frames}{earlier} in {seconds}{speed}{_noise(event.details)}{_changes(event.details)}"
+    return f"{frames}{earlier} in {seconds}{speed}{_noise(event.scenes)}{_changes(event.details)}"
 
 
 def _changes(details: Mapping[str, Any]) -> str:
@@ -162,15 +162,15 @@ def _deblurred(changes: Mapping[str, Any]) -> str:
     return ", ".join(f"{words} ({counted_words(count, 'frame')})" for count, words in present)
 
 
-def _noise(details: Mapping[str, Any]) -> str:
+def _noise(scenes: Sequence[Any]) -> str:
     """Describe the noise of the longest scene."""
-    scenes = [scene for scene in details.get("scenes", ()) if "noise" in scene]
-    longest = max(scenes, key=lambda scene: scene["stop"] - scene["first"], default=None)
+    scenes = [scene for scene in scenes if scene.rms]
+    longest = max(scenes, key=lambda scene: scene.stop - scene.first, default=None)
     if not longest:
         return ""
-    varies = len({scene["noise"] for scene in scenes}) > 1
+    varies = len({scene.noise for scene in scenes}) > 1
     place = f" in the longest of {len(scenes)} scenes" if varies else ""
-    return f"; noise{place}: {longest['noise']}"
+    return f"; noise{place}: {longest.noise}"
 
 
 def is_of_photo(event: Event) -> bool:

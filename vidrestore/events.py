@@ -1,33 +1,9 @@
 """The events of a running job, also as newline-delimited JSON.
 
 A job calls `on_event(event)` (a `Listener`) from one thread, in order. The command line shows events as a
-progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. Schema, version 1; every
-line is an object with
-
-    version   1; a new number when a field changes its meaning or goes away. New fields and events may come
-              without one: ignore them
-    event     "start", "plan", "progress", "warning", "done" or "error"
-    source    the input the event is about, as it was given or found in a folder; "" if an error is about
-              several together
-    index     its number among the inputs of a command, from 1, and
-    count     how many inputs there are
-    time      when it happened, in UTC: "2026-11-25T04:07:37.123+00:00"
-
-and, by event (`null` where not known):
-
-    start     output, task, model, device
-    plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an
-              object (encoder, decisions in words, versions, sha256 of the weights, ...)
-    progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps,
-              eta in seconds, memory (peak resident bytes), settled (false before the first frames are done;
-              then eta is null); worked (frames with parts of those under way, on which fps and eta rest, or
-              null). Each stage begins with an event; one that counts frames ends with
-              done = total
-    warning   message, frame (index, from 0)
-    done      output, frames, seconds, damage (a sentence if the source was damaged), exit_code; details:
-              metrics of the job, such as `changes` of tasks on pictures: frames, unchanged ones, mean change
-              in grey levels
-    error     message, kind (the class of the error), exit_code
+progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. The fields of a line
+are in events.schema.json, a JSON Schema: version 1, a new number when a field changes its meaning or goes
+away. New fields and events may come without one: ignore them.
 
 The events of a source that is restored, or was by an earlier run, begin with "start" and end with "done". The
 last event of a source that fails is "error"; it has no "start" if the error was found before work began: a
@@ -59,6 +35,7 @@ class Event:
 
     name: ClassVar[str]
     derived: ClassVar[tuple[str, ...]] = ()  # properties that are fields of the schema
+    inner: ClassVar[tuple[str, ...]] = ()  # fields that are in `details` of the schema
     source: str  # the input's name on the command line or in the call
     index: int | None = field(default=None, kw_only=True)  # its number, from 1, of several inputs
     count: int | None = field(default=None, kw_only=True)
@@ -70,7 +47,7 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain JSON values, as in the schema above."""
-        names = (*(entry.name for entry in fields(self)), *self.derived)
+        names = [entry.name for entry in fields(self) if entry.name not in self.inner] + [*self.derived]
         values = {name: plain(getattr(self, name)) for name in names}
         return {"version": SCHEMA_VERSION, "event": self.name} | values
 
@@ -147,30 +124,41 @@ class Warned(Event):
 
 
 @dataclass(frozen=True)
-class Finished(Event):
-    """The output is complete, checked and under its final name."""
+class Summary(Event):
+    """The result of a restoration: the output is complete, checked and under its final name."""
 
     name: ClassVar[str] = "done"
-    derived: ClassVar[tuple[str, ...]] = ("exit_code",)
+    derived: ClassVar[tuple[str, ...]] = ("details", "exit_code")
+    inner: ClassVar[tuple[str, ...]] = ("scenes", "retried", "reused", "before", "changes")
     output: str
     frames: int
-    seconds: float
-    damage: str | None = None  # a sentence about the source's, if any
-    details: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float  # of the work itself, without loading the model
+    damage: str | None = None  # of the source, in one sentence
+    scenes: tuple[Any, ...] = ()  # of `pipeline.plan.Scene`: first and stop frame, sigma by plane, noise
+    retried: int = 0  # clips that half precision could not hold
+    reused: int = 0  # frames of an earlier run or of other processes
+    before: bool = False  # an earlier run finished the video
+    changes: tuple[tuple[str, Any], ...] = ()  # `pipeline.conversions.Changes` by task on pictures
+
+    @property
+    def fps(self) -> float:
+        return (self.frames - self.reused) / self.seconds if self.seconds else 0.0
 
     @property
     def exit_code(self) -> int:
         return DAMAGED_SOURCE if self.damage else 0
 
     @property
-    def reused(self) -> int:
-        """The number of frames that an earlier run restored."""
-        return int(self.details.get("reused") or 0)
-
-    @property
-    def before(self) -> bool:
-        """True if the video was finished before this run."""
-        return bool(self.details.get("before"))
+    def details(self) -> dict[str, Any]:
+        """The metrics of the job as values of the schema."""
+        details = {name: getattr(self, name) for name in ("fps", "retried", "reused", "before")}
+        details["scenes"] = [
+            {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
+            | ({"noise": scene.noise} if scene.rms else {})
+            for scene in self.scenes
+        ]
+        changes = [{"task": task, **changes.details} for task, changes in self.changes]
+        return details | ({"changes": changes} if changes else {})
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,11 @@ from vidrestore.cli import main, progress, weights_commands
 from vidrestore.cli.inputs import run_each
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import result_of
-from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
+from vidrestore.events import Event, Failed, Planned, Progressed, Started, Summary, Warned
 from vidrestore.files.stopping import STOPS, stops_cleanly
-from vidrestore.jobs import summary
+from vidrestore.jobs import frame_progress
+from vidrestore.pipeline.conversions import Changes
+from vidrestore.pipeline.plan import Scene
 from vidrestore.weights import Card, manifest, write_manifest
 
 
@@ -301,7 +303,7 @@ JOB: list[Event] = [
     Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=1_500_000_000),
     Warned("in.mp4", "captions are dropped", frame=7),
     Progressed("in.mp4", done=60, total=60, seconds=6.0),
-    Finished(
+    Summary(
         "in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="the source is damaged: frame 9 is missing"
     ),
 ]
@@ -348,13 +350,10 @@ def test_quiet_leaves_errors_and_damage(capsys):
 
 
 def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys):
-    scenes = [
-        {"first": 0, "stop": 40, "noise": "luma 19.8, coarse"},
-        {"first": 40, "stop": 60, "noise": "none"},
-    ]
-    for found in (scenes, scenes[:1]):
-        show([Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, details={"scenes": found})])
-    line = "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps; noise: luma 19.8, coarse"
+    scenes = Scene(0, 40, (25.0,) * 3, (19.8,) * 3), Scene(40, 60, (0.0,) * 3, (2.0,) * 3)
+    for shown in (scenes, scenes[:1]):
+        show([Summary("in.mp4", output="out.mp4", frames=60, seconds=6.0, scenes=shown)])
+    line = "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps; noise: luma 19.8, coarse; chroma 19.8, coarse"
     assert (
         capsys.readouterr().out == f"{line.replace('noise:', 'noise in the longest of 2 scenes:')}\n{line}\n"
     )
@@ -369,14 +368,14 @@ def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys)
     ],
 )
 def test_the_last_line_shows_how_much_a_task_on_pictures_changed(mean, words):
-    changes = [{"task": "derain", "frames": 2, "unchanged": 0, "mean": mean}]
-    done = Finished("a.mp4", output="b.mp4", frames=2, seconds=1.0, details={"changes": changes})
+    changes = Changes(frames=2, total=2 * mean)
+    done = Summary("a.mp4", output="b.mp4", frames=2, seconds=1.0, changes=(("derain", changes),))
     assert result_of(done) == f"2 frames in 1.0 s, 2.0 fps; {words}"
 
 
 def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(summary.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(frame_progress.time, "monotonic", lambda: clock[0])
     events: list[Progressed] = []
 
     def frames() -> Iterator[int]:
@@ -385,7 +384,7 @@ def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypa
             clock[0] = 10.0 + 0.25 * number if number < 20 else 30.0
             yield number
 
-    list(summary.counted(frames(), "a.mp4", 41, "restore", events.append))  # 41, says the container
+    list(frame_progress.counted(frames(), "a.mp4", 41, "restore", events.append))  # 41, says the container
     assert events[0] == replace(events[0], done=0, total=41, seconds=0.0, settled=False)
     early = {event.done: event.eta for event in events if event.done < 20}
     assert early[1] is None
@@ -394,7 +393,7 @@ def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypa
 
 
 def test_the_sentence_about_a_piped_video_stays_off_stdout(capsys):
-    show([Finished("in.mp4", output="-", frames=1, seconds=0.0)])
+    show([Summary("in.mp4", output="-", frames=1, seconds=0.0)])
     written = capsys.readouterr()
     assert written.out == ""
     assert "in.mp4 -> stdout: 1 frame in 0.0 s" in written.err
@@ -405,10 +404,10 @@ def test_the_sentence_about_a_piped_video_stays_off_stdout(capsys):
 def test_a_bar_on_the_terminal_leaves_stdout_to_the_result(json_lines):
     code = f"""
 from vidrestore.cli.progress import listening
-from vidrestore.events import Finished, Progressed
+from vidrestore.events import Summary, Progressed
 with listening(json={json_lines}) as listener:
     listener(Progressed("a.mp4", done=1, total=2, seconds=1.0))
-    listener(Finished("a.mp4", output="b.mp4", frames=2, seconds=2.0))
+    listener(Summary("a.mp4", output="b.mp4", frames=2, seconds=2.0))
 """
     stdout, shown = on_terminal(code)
     events = [json.loads(line)["event"] for line in stdout.splitlines()] if json_lines else []

@@ -14,7 +14,7 @@ import vidrestore
 from vidrestore.cli import main
 from vidrestore.cli.terminal import bar_console
 from vidrestore.event_log import Logged
-from vidrestore.events import Finished, Planned, Progressed
+from vidrestore.events import Planned, Progressed, Summary
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_time_of_a_stage_is_logged_once(caplog):
         log(Progressed("a", done, 2, stage="restore"))
     log(Planned("a", 2))  # does not end a stage
     log(Progressed("a", 0, 2, stage="join"))
-    log(Finished("a", "b", 2, 1.0))
+    log(Summary("a", "b", 2, 1.0))
     took = [record.getMessage() for record in caplog.records if "took" in record.getMessage()]
     assert [line.split(" took")[0] for line in took] == ["a: restoring", "a: joining"]
 

@@ -19,8 +19,8 @@ from sample_pictures import write_frame
 from sample_videos import write_video
 
 from vidrestore.cli.progress import listening
-from vidrestore.events import Event, Finished, Planned, Progressed, Started, Warned
-from vidrestore.jobs.summary import Summary, announced
+from vidrestore.events import Event, Planned, Progressed, Started, Summary, Warned
+from vidrestore.jobs.run import result_warnings
 from vidrestore.media import source
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.photo_notes import read_notes
@@ -581,7 +581,7 @@ def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
         yield Planned(name, 1, **place)
         yield Progressed(name, 1, 1, **place)
         yield Warned(name, "fine texture looks the same", **place)
-        yield Finished(name, f"{number}.denoised.JPG", 1, 1.0, **place)
+        yield Summary(name, f"{number}.denoised.JPG", 1, 1.0, **place)
 
     with listening() as listener:
         for number in (1, 2):
@@ -594,10 +594,7 @@ def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
 
 @pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])
 def test_noise_that_was_measured_on_one_frame_is_doubted(frames, sigma, warned):
-    events: list[Event] = []
-    scene = Scene(0, frames, (sigma,) * 3, (sigma,) * 3)
-    announced(Summary("photo.jpg", "photo.denoised.jpg", frames, 1.0, (scene,)), events.append)
-    messages = [event.message for event in events if isinstance(event, Warned)]
+    messages = result_warnings(frames, [Scene(0, frames, (sigma,) * 3, (sigma,) * 3)], 0, ())
     assert sum("measured on one frame" in message for message in messages) == warned
 
 

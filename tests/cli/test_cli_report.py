@@ -14,7 +14,7 @@ from sample_videos import write_video
 
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.report import sample_starts
-from vidrestore.jobs.summary import Summary
+from vidrestore.events import Summary
 from vidrestore.pipeline.plan import Scene
 
 
@@ -86,7 +86,7 @@ def test_a_report_needs_a_file(video, other, capsys):
 def test_the_longest_scenes_are_shown():
     ends = (0, 2, 40, 45, 90, 130, 160)
     scenes = tuple(Scene(first, stop, (1.0,)) for first, stop in pairwise(ends))
-    assert sample_starts(Summary("a", "b", 160, 1.0, scenes)) == [21, 67, 110, 145]
+    assert sample_starts(Summary("a", "b", 160, 1.0, scenes=scenes)) == [21, 67, 110, 145]
     assert sample_starts(Summary("a", "b", 1, 1.0)) == [0]
 
 

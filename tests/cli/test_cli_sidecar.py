@@ -129,6 +129,7 @@ def test_a_sidecar_written_after_the_run_describes_this_output_and_lists_what_it
     first = sidecar.read_bytes()
     assert run(video, "--sidecar", "-q") == 0 and sidecar.read_bytes() == first
     assert run(video, "--strength", "0.5", "-y", "-q") == 0 and verify(sidecar) == 1
+    sidecar.unlink()
     assert run(video, "--strength", "0.5", "--sidecar", "-q") == 0 and verify(sidecar) == 0
     assert "lacks the plan" in json.loads(sidecar.read_text())["lacks"]
     assert "lacks" not in json.loads(first)
@@ -138,8 +139,8 @@ def test_neither_a_plan_nor_a_skipped_run_replaces_the_record_of_a_run(video, ca
     sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
     assert run(video, "--sidecar", "-q") == 0
     first = sidecar.read_bytes()
-    assert run(video, "--strength", "0.5", "--sidecar", "--dry-run") == 1
-    assert "in.denoised.mkv.vidrestore.json: already exists; add --overwrite" in capsys.readouterr().err
+    assert run(video, "--strength", "0.5", "--sidecar", "--dry-run") == 0
+    assert "left alone: " in capsys.readouterr().err and sidecar.read_bytes() == first
     assert run(video, "--strength", "0.5", "--sidecar", "-q") == 1
     assert sidecar.read_bytes() == first
 

@@ -17,8 +17,8 @@ from vidrestore.cli.progress import PlainLines, print_json, progress_bar
 from vidrestore.cli.terminal import ask, escaped, fitted
 from vidrestore.event_log import describe, progress_of
 from vidrestore.events import Progressed, Warned
-from vidrestore.jobs import summary
-from vidrestore.jobs.summary import counted
+from vidrestore.jobs import frame_progress
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.working import HERE, begin_task, steps
 
 FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u061c"
@@ -110,9 +110,9 @@ def test_a_bar_of_80_columns_has_name_frames_rate_time_left_and_elapsed_time(mon
 
 
 def test_progress_counts_parts_of_a_clip_that_is_under_way(monkeypatch):
-    monkeypatch.setattr(summary, "PROGRESS_SECONDS", 0)
+    monkeypatch.setattr(frame_progress, "PROGRESS_SECONDS", 0)
     clock = [0.0]
-    monkeypatch.setattr(summary.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(frame_progress.time, "monotonic", lambda: clock[0])
     events: list[Progressed] = []
 
     def restored() -> Iterator[int]:

@@ -52,16 +52,28 @@ def test_a_sheet_is_not_written_over_its_photo(tmp_path, capsys):
     assert "the output is the input" in capsys.readouterr().err and photo.read_bytes() == before
 
 
-def test_pages_and_tables_are_replaced_by_the_same_command_alone(video, monkeypatch, capsys):
+def test_pages_and_tables_are_replaced_only_to_overwrite(video, monkeypatch, capsys):
     monkeypatch.chdir(video.parent)
-    compared = ("eval", "in.mkv", "--reference", "in.mkv", "--html", "e.html", "--json", "e.json", "--csv")
-    for _ in range(2):
-        assert run("denoise", "in.mkv", "--lossless", "--report", "page.html", "-q") == 0
-        assert run(*compared, "e.csv") == 0
-    assert run("denoise", "in.mkv", "-o", "other.mkv", "--report", "page.html", "-q") == 1  # of another video
-    assert run("eval", "in.mkv", "--reference", "in.mkv", "--html", "page.html") == 1
-    assert capsys.readouterr().err.count("page.html: already exists") == 2
-    assert run("denoise", "in.mkv", "-o", "other.mkv", "--report", "page.html", "-q", "-y") == 0
+    for name, lines in WRITERS.items():
+        Path(name).write_text("precious")
+        assert run(*lines[0], "-y") == 0
+        assert "precious" not in Path(name).read_bytes().decode(errors="replace"), name
+
+
+def test_a_page_and_a_sidecar_that_exist_are_left_alone_as_their_video_is(video, monkeypatch, capsys):
+    monkeypatch.chdir(video.parent)
+    line = ("denoise", "in.mkv", "--report", "page.html", "--sidecar")
+    assert run(*line, "-q") == 0
+    before = {path.name: path.read_bytes() for path in Path().iterdir()}
+    capsys.readouterr()
+    assert run(*line) == 0
+    written = capsys.readouterr()
+    assert "finished before" in written.out
+    for name in ("page.html", "in.denoised.mkv.vidrestore.json"):
+        assert f"left alone: {name} exists; remove it for one of this run" in written.err
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
+    assert run("denoise", "in.mkv", "-o", "other.mkv", "--report", "page.html", "-q") == 1
+    assert "page.html: already exists; add --overwrite" in capsys.readouterr().err
 
 
 def test_two_inputs_of_one_name_have_two_pages(video, tmp_path):

@@ -79,8 +79,8 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
         ("derain", "1080p", 150),
         ("dehaze", "480p", 410),  # two networks
         pytest.param("dehaze", "1080p", 410, marks=pytest.mark.budgets),
-        pytest.param("sr", "270p", 135, marks=pytest.mark.budgets),  # enlarged to 1080p
-        ("sr", "480p", 135),
+        pytest.param("sr", "270p", 155, marks=pytest.mark.budgets),  # enlarged to 1080p
+        ("sr", "480p", 155),
         # enlarged to 8K, of which fewer frames fit
         pytest.param("sr", "1080p", 190, marks=pytest.mark.budgets),
     ],

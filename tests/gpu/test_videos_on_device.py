@@ -22,7 +22,7 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
-from vidrestore.pipeline.conversions import Sent, Uploads
+from vidrestore.pipeline.conversions import Upload, Uploads
 from vidrestore.pipeline.plan import Clip
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.devices import all_bits, device_name, half_type, torch_device, uses_bf16
@@ -183,7 +183,7 @@ def test_a_device_restores_a_file_as_the_cpu_does_while_the_noise_of_the_next_cl
         measuring.add(threading.get_ident())
         add(*given)
 
-    def upload(*given: Any) -> Sent:
+    def upload(*given: Any) -> Upload:
         sending.add(threading.get_ident())
         return send(*given)
 

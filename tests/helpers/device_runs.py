@@ -80,7 +80,7 @@ def restored(task: str, device: str, pixels: PixelFormat, size: Any = (), **opti
     if Rehearsal.current:
         Rehearsal.current.counts.clear()
         Rehearsal.current.moved.clear()
-    shared = 0 if restorer.sees == "rgb" else restorer.facts.overlap
+    shared = 0 if restorer.input_kind == "rgb" else restorer.facts.overlap
     return list(clips.frames(clips_of(frames, pixels, shared)))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class IdentityRestorer:
     """Return every clip unchanged, in clips that share frames."""
 
-    sees: Literal["planes"] = "planes"
+    input_kind: Literal["planes"] = "planes"
     facts = Facts("identity", clip=20, overlap=4)
 
     def __init__(self, options: RestoreOptions) -> None:

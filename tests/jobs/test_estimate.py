@@ -35,8 +35,8 @@ class Seeing(IdentityRestorer):
     facts = Facts("seeing", clip=12, overlap=4, radius=2)
     team = 1
 
-    def __init__(self, sees: Any) -> None:
-        self.sees, self.seen = sees, list[int]()
+    def __init__(self, input_kind: Any) -> None:
+        self.input_kind, self.seen = input_kind, list[int]()
 
     def memory(self, height: int, width: int) -> int:
         return 1
@@ -62,7 +62,7 @@ def estimated(folder: Path, restorer: Any, **options: Any) -> estimate.Estimate:
 
 
 @pytest.mark.parametrize(
-    "sees, threads, enough, seen",
+    "input_kind, threads, enough, seen",
     [
         ("planes", 1, 0, [12]),
         ("rgb", 1, 0, [6]),
@@ -72,11 +72,11 @@ def estimated(folder: Path, restorer: Any, **options: Any) -> estimate.Estimate:
     ],
 )
 def test_a_trial_restores_as_many_clips_as_are_restored_at_once_or_more_in_no_time(
-    tmp_path, monkeypatch, sees, threads, enough, seen
+    tmp_path, monkeypatch, input_kind, threads, enough, seen
 ):
     monkeypatch.setattr(estimate, "ENOUGH", enough)
     monkeypatch.setattr("vidrestore.working.available_cores", lambda: 2)
-    restorer = Seeing(sees)
+    restorer = Seeing(input_kind)
     found = estimated(tmp_path, restorer, threads=threads)
     assert sorted(restorer.seen) == seen and found.seconds > 0
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]

@@ -14,7 +14,7 @@ from vidrestore.jobs.bench import write_video
 COMMAND = f"""
 {ADDED}
 import sys, vidrestore
-from vidrestore.jobs.summary import peak_memory
+from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.options import EncoderOptions
 encoder = EncoderOptions(encoder="libx264", preset="ultrafast")
 vidrestore.restore(sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder)

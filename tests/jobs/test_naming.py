@@ -12,7 +12,7 @@ import pytest
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.naming import expand_sources, is_our_output, made_of_others, output_for
+from vidrestore.jobs.naming import expand_sources, is_our_output, named_outputs, output_for
 from vidrestore.jobs.request import Step
 from vidrestore.media.source import Source, Target
 
@@ -32,7 +32,7 @@ def expanded(given: Sequence[str], **options: bool) -> dict[str, str]:
 
 
 def made_of(given: Sequence[str]) -> dict[str, str]:
-    return made_of_others([*map(Source, given)])
+    return named_outputs([*map(Source, given)])
 
 
 def names(paths: Iterable[str]) -> list[str]:
@@ -110,7 +110,7 @@ def test_an_output_is_beside_its_source_or_in_the_given_folder(tmp_path, monkeyp
 @pytest.mark.parametrize("output", ["one.mkv", "-"])
 def test_several_inputs_do_not_go_into_one_file(output):
     with pytest.raises(OptionError, match="several inputs can't"):
-        output_for(Source("a.mp4"), output, "denoised", several=True)
+        output_for(Source("a.mp4"), output, "denoised", is_batch=True)
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from written_videos import pictures
 import vidrestore
 from vidrestore.errors import MediaError, VidRestoreError
 from vidrestore.events import Event, Progressed, Warned
+from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
-from vidrestore.jobs import summary
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.check import open_job
 from vidrestore.jobs.request import Request, Step
@@ -173,7 +173,7 @@ def test_frames_in_which_nothing_was_found_are_counted_in_a_warning(tmp_path):
 
 def test_events_tell_the_job_from_its_start_to_its_end(tmp_path, monkeypatch):
     write_video(tmp_path / "in.mkv", 5)
-    monkeypatch.setattr(summary, "PROGRESS_SECONDS", 0)
+    monkeypatch.setattr(frame_progress, "PROGRESS_SECONDS", 0)
     events: list[Event] = []
     vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, on_event=events.append)
     names = [name for name, _ in itertools.groupby(event.name for event in events)]

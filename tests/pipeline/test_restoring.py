@@ -114,7 +114,7 @@ def test_too_little_memory_of_a_gpu_is_an_error_with_advice():
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(
-        VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use `device=cpu`"
+        VidRestoreError, match="frames 0 to 19: identity ran out of memory on the GPU; use `device=cpu`"
     ):
         list(clips_by(full).frames(planned(video(20), [(0, 20)])))
 

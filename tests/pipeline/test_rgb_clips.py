@@ -282,7 +282,7 @@ def test_too_little_memory_names_a_tile_that_takes_less(tmp_path, weights, monke
     write_video(tmp_path / "in.mkv", 2, size=(600, 400))
     monkeypatch.setattr(PictureRestorer, "frames", full)
     with pytest.raises(
-        VidRestoreError, match="too little memory on cpu for tiles of 600 pixels; give `tile=256`"
+        VidRestoreError, match="ran out of memory on cpu for tiles of 600 pixels; give `tile=256`"
     ):
         run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"])
     with pytest.raises(VidRestoreError, match="for tiles of 64 pixels; use `device=cpu`"):

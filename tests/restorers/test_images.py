@@ -91,8 +91,8 @@ def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_
 
 def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_path):
     model = write_weights(tmp_path, small(), "denoise")
-    assert load_restorer("denoise", RestoreOptions(model=model, device="cpu")).sees == "rgb"
-    assert load_restorer("denoise", RestoreOptions(device="cpu")).sees == "planes"
+    assert load_restorer("denoise", RestoreOptions(model=model, device="cpu")).input_kind == "rgb"
+    assert load_restorer("denoise", RestoreOptions(device="cpu")).input_kind == "planes"
     with pytest.raises(OptionError, match="remove `sigma`; remove `quality` and match=False"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
     with pytest.raises(OptionError, match="^`tile`: .* DUST sees patches"):
@@ -101,7 +101,7 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
 
 def test_the_bundled_network_for_camera_noise_is_chosen_by_its_name_and_restores_alone():
     restorer = load_restorer("denoise", RestoreOptions(model="mb-taylorformer-h-denoise", device="cpu"))
-    assert (restorer.sees, restorer.facts.name) == ("rgb", "mb-taylorformer-h-denoise")
+    assert (restorer.input_kind, restorer.facts.name) == ("rgb", "mb-taylorformer-h-denoise")
     assert not restorer.facts.needs_sigma
 
 
@@ -138,7 +138,7 @@ def test_weights_for_something_else_are_refused(tmp_path, network, task, message
 
 def test_imported_weights_without_a_task_suit_every_task(tmp_path):
     imported = write_weights(tmp_path, small(), "restore")
-    assert PictureRestorer("dehaze", RestoreOptions(model=imported, device="cpu")).sees == "rgb"
+    assert PictureRestorer("dehaze", RestoreOptions(model=imported, device="cpu")).input_kind == "rgb"
 
 
 @pytest.mark.parametrize("tile, message", [(100, "a multiple of 8"), (8, "greater than or equal to 64")])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import vidrestore
 from vidrestore.event_log import result_of
-from vidrestore.events import Event, Finished
+from vidrestore.events import Event, Summary
 from vidrestore.linear_light import from_light, to_light
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import shake
@@ -215,7 +215,7 @@ def test_the_last_line_says_what_was_done(tmp_path: Path, picture: Callable[[], 
     source, events = tmp_path / "in.png", list[Event]()
     write_rgb(source, picture().mul(255).round().byte().numpy())
     vidrestore.restore(source, tmp_path / "out.png", task="deblur", device="cpu", on_event=events.append)
-    (done,) = (event for event in events if isinstance(event, Finished))
+    (done,) = (event for event in events if isinstance(event, Summary))
     assert re.search(f": {words}$", result_of(done))
 
 
@@ -249,6 +249,6 @@ def test_neighbours_of_like_kernels_share_their_mean_and_others_dont():
     kernels[0, ..., 15, 10:21], kernels[1, ..., 15, 9:21], kernels[2, ..., 6:25, 15] = 1 / 11, 1 / 12, 1 / 19
     window = [Shake(0.1, kernel) for kernel in kernels]
     frame = torch.full((3, 100, 100), 0.5)
-    steadied = shake._steadied(frame, window[1], window)
+    steadied = shake._with_neighbours(frame, window[1], window)
     torch.testing.assert_close(steadied.kernels, (kernels[0] + kernels[1]) / 2)
-    assert torch.equal(shake._steadied(frame, window[2], window).kernels, kernels[2])
+    assert torch.equal(shake._with_neighbours(frame, window[2], window).kernels, kernels[2])

@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 
 from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import Event, Finished, Progressed, Warned, ignore_event
+from vidrestore.events import Event, Progressed, Summary, Warned, ignore_event
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.segmented import Segment
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.workers import DeviceWorkers, Outcome, WorkerError, WorkerRunner, devices_of
+from vidrestore.scale.workers import DeviceWorkers, Outcome, PartError, WorkerRunner, devices_of
 
 IDENTITY = "<identity>"
 OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), threads=2)
@@ -62,13 +62,13 @@ def restore(film: Path, output: Path, workers: Any, told: list[Event] | None = N
 
 
 def test_several_processes_make_the_file_of_one(film, whole, two, tmp_path, monkeypatch):
-    monkeypatch.setattr("vidrestore.jobs.summary.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("vidrestore.jobs.frame_progress.PROGRESS_SECONDS", 0.0)
     for name in ("a.mkv", "b.mkv"):
         told: list[Event] = []
         summary = restore(film, tmp_path / name, two, told)
         before = [process.pid for process, _ in two.running.values()]
         assert (summary.frames, summary.reused) == (FRAMES, 0) and (tmp_path / name).read_bytes() == whole
-        assert isinstance(told[-1], Finished) and not any(isinstance(event, Warned) for event in told)
+        assert isinstance(told[-1], Summary) and not any(isinstance(event, Warned) for event in told)
         steps = [event.done for event in told if isinstance(event, Progressed) and event.stage == "restore"]
         assert steps[0] == 0 < steps[-1] == FRAMES and steps == sorted(steps)
     assert before == [process.pid for process, _ in two.running.values()]  # which keep their models
@@ -91,7 +91,7 @@ def test_a_process_that_is_killed_is_named_and_the_same_command_restores_its_par
             os.kill(self.running["2/2"][0].pid, signal.SIGKILL)  # type: ignore[arg-type]
 
     message = "part 2/2: its process [0-9]+ died .exit code -9.; is there enough memory. The same"
-    with pytest.raises(WorkerError, match=message):
+    with pytest.raises(PartError, match=message):
         restore(film, tmp_path / "out.mkv", Deadly(["cpu", "cpu"]))
     workers = DeviceWorkers(["cpu", "cpu"])
     summary = restore(film, tmp_path / "out.mkv", workers)

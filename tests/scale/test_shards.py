@@ -14,11 +14,11 @@ from sample_videos import write_video
 from written_videos import pictures
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
+from vidrestore.events import Summary
 from vidrestore.files.stopping import STOPS
 from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale.shards import Shard, divided
@@ -47,7 +47,7 @@ def as_shard(film: Path, output: Path, number: int = 1, count: int = 2, **option
     return Batch([str(film)], str(output), steps, runner=Shard(number, count))
 
 
-def restored(batch: Batch, film: Path) -> Summary:
+def restored(batch: Batch, film: Path) -> Summary | None:
     return batch.restore(batch.request(str(film)))
 
 
@@ -184,7 +184,7 @@ def test_a_shard_replaces_no_file_of_others(tmp_path, film):
 
 def test_a_shard_whose_video_another_one_joins_meanwhile_finds_it_finished(film, tmp_path, monkeypatch):
     output, restore = tmp_path / "out.mkv", SegmentedWork.restore
-    assert restored(as_shard(film, output, 1), film).skipped
+    assert restored(as_shard(film, output, 1), film) is None
 
     def joined_meanwhile(work: SegmentedWork, *given: Any) -> None:
         restore(work, *given)
@@ -211,7 +211,7 @@ def test_of_a_folder_with_a_name_clash_only_that_pair_fails(tmp_path, runner: Ru
         with pytest.raises(OptionError, match=r"a\.mkv would become .*, too; restore them one at a time"):
             restored(batch, source)
     if isinstance(runner, Shard):  # processes of their own don't know this task
-        assert restored(batch, sources[2]).skipped
+        assert restored(batch, sources[2]) is None
 
 
 @pytest.mark.parametrize("name", ["overwrite", "restart"])

@@ -15,7 +15,7 @@ from command_line import run as command
 from pair_runs import pair_run
 from training_runs import RecordedEvents, equal, tensors, tiny_run
 
-from vidrestore.errors import CheckpointError, ConfigError, MediaError, OutputExistsError, VidRestoreError
+from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.files.stopping import STOPS, delayed_signals
 from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
@@ -167,29 +167,14 @@ def test_a_new_run_overwrites_neither_a_checkpoint_nor_weights(trained, runs):
     assert (runs / "tiny.safetensors").read_bytes() == content
 
 
-@pytest.mark.parametrize("suffix", ["log.jsonl", "svg", "best.safetensors"])
-def test_a_run_replaces_no_file_of_others_at_the_place_of_its_own(trained, tmp_path, suffix):
-    there = tmp_path / f"tiny.{suffix}"
-    there.write_text("of others\n")
-    with pytest.raises(OutputExistsError, match=f"tiny.{suffix}: already exists; remove it, or give"):
-        train(trained.config, tmp_path, device="cpu")
-    assert there.read_text() == "of others\n"
-
-
-def test_a_resumed_run_replaces_no_weights_of_others(trained, runs):
-    train(trained.config, runs, device="cpu", resume=True)
-    (runs / "tiny.safetensors").write_text("of others\n")
-    with pytest.raises(OutputExistsError, match=r"tiny.safetensors: already exists"):
-        train(trained.config, runs, device="cpu", resume=True)
-
-
-def test_the_weights_that_a_run_begins_with_are_not_replaced(trained, runs):
+def test_the_best_weights_of_a_run_without_a_checkpoint_are_not_replaced(trained, runs):
     (runs / "tiny.checkpoint").unlink()
     (runs / "tiny.safetensors").unlink()
     best = runs / "tiny.best.safetensors"
     before = best.read_bytes()
-    with pytest.raises(MediaError, match=r"tiny.best.safetensors: the output is the input"):
-        train(trained.config, runs, device="cpu", init=best)
+    for init in ((), best):
+        with pytest.raises(ConfigError, match="tiny.best.safetensors: already exists, without"):
+            train(trained.config, runs, device="cpu", init=init)
     assert best.read_bytes() == before
 
 

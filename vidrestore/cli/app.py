@@ -76,8 +76,8 @@ app.command("eval", rich_help_panel=OTHER, cls=LegibleCommand)(evaluate)
 app.add_typer(weights_commands.app, name="weights", rich_help_panel=OTHER)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         show(f"vidrestore {__version__}")
         raise typer.Exit
 
@@ -142,7 +142,7 @@ def _leave_workers(error: BaseException | None) -> None:
     """End the process at once if threads were left behind in a call of a network: they don't end with it
     otherwise, and PyTorch aborts in them.
     """
-    if isinstance(error, SystemExit) and any(each.name == WORKER for each in threading.enumerate()):
+    if isinstance(error, SystemExit) and any(thread.name == WORKER for thread in threading.enumerate()):
         sys.stderr.flush()
         os._exit(error.code if isinstance(error.code, int) else 1)
 
@@ -174,8 +174,8 @@ def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
     unknown = re.match("No such command '([^']*)'", text)
     if unknown and os.path.exists(unknown[1]):
         return f"{unknown[1]} is no command; name the command first, such as vidrestore denoise {unknown[1]}"
-    if unknown and (meant := OTHER_NAMES.get(unknown[1])):
-        text += f". Did you mean '{meant}'"
+    if unknown and (suggestion := OTHER_NAMES.get(unknown[1])):
+        text += f". Did you mean '{suggestion}'"
     context, words = getattr(error, "ctx", None), list[str]()
     text = _better_hint(text, context, arguments) + _origin(error)
     while context is not None and context.parent is not None:

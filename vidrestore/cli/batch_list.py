@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.cli.terminal import as_options
 from vidrestore.errors import OptionError
-from vidrestore.events import Event, Failed, Finished, Listener
+from vidrestore.events import Event, Failed, Listener, Summary
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.regular import LARGEST_PLAN, parse_object, read_limited
 from vidrestore.files.stopping import INTERRUPTED
@@ -53,7 +53,7 @@ class BatchList:
             )
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Finished):
+        if isinstance(event, Summary):
             self.note(event.source, "damaged" if event.damage else "done", event.damage)
         elif isinstance(event, Failed):
             state = "interrupted" if event.exit_code == INTERRUPTED else "failed"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OFFERED = ("quality", "model", "device", "precision", "threads")
 
 
-@with_options(lambda name, found: name in OFFERED)
+@with_options(lambda name, option: name in OFFERED)
 def bench(
     options: RestoreOptions,
     source: Annotated[
@@ -72,7 +72,7 @@ def bench(
     """
     from vidrestore.jobs.bench import bench
 
-    chosen = replace(
+    bench_options = replace(
         options,
         sigma=default_sigma(options.model) if sigma is None else sigma,
         encoder=EncoderOptions(lossless=lossless),
@@ -81,11 +81,11 @@ def bench(
         print_line("measuring the machine, each stage alone and the whole: about a minute", sys.stderr)
     with listening(quiet=json) as on_event:
         on_event(Progressed(source or task, 0, stage="bench"))
-        found = bench(source, task=task, options=chosen, size=size, frames=frames)
+        benchmark = bench(source, task=task, options=bench_options, size=size, frames=frames)
     if json:
-        show_json(found.to_dict())
+        show_json(benchmark.to_dict())
     else:
-        show(*lines(found))
+        show(*lines(benchmark))
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:
@@ -97,24 +97,24 @@ def default_sigma(model: str | None) -> float | Literal["auto"]:
     return NOISE if model is None or takes_sigma(card_of(model)) else "auto"
 
 
-def lines(found: Benchmark) -> Iterator[str]:
+def lines(benchmark: Benchmark) -> Iterator[str]:
     """Yield the lines of the table for a reader."""
-    peaks = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in found.peaks.items())
+    peaks = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in benchmark.peaks.items())
     yield (
-        f"{found.model} on {found.source}, {counted_words(found.cores, 'core')}; matrix products, 10^9 "
-        f"operations per second: {peaks}"
+        f"{benchmark.model} on {benchmark.source}, {counted_words(benchmark.cores, 'core')}; "
+        f"matrix products, 10^9 operations per second: {peaks}"
     )
     yield "stage      CPU ms/frame   fps alone"
-    for stage in (*found.stages, found.whole):
+    for stage in (*benchmark.stages, benchmark.whole):
         yield f"{stage.name:<9} {1e3 * stage.cpu:>13.2f} {1 / stage.seconds:>11.1f}"
-    total = sum(stage.cpu for stage in found.stages)
-    bound = f"{found.cores} / {1e3 * total:.2f} ms = {found.bound:.1f} fps"
-    yield f"whole: {found.fps:.1f} fps, {found.share:.0%} of cores / sum of the stages ({bound})"
-    if found.network is not None:
-        rate = f"{found.network.operations / 1e9:.0f} * 10^9 operations per second"
+    total = sum(stage.cpu for stage in benchmark.stages)
+    bound = f"{benchmark.cores} / {1e3 * total:.2f} ms = {benchmark.bound:.1f} fps"
+    yield f"whole: {benchmark.fps:.1f} fps, {benchmark.share:.0%} of cores / sum of the stages ({bound})"
+    if benchmark.network is not None:
+        rate = f"{benchmark.network.operations / 1e9:.0f} * 10^9 operations per second"
         yield (
-            f"network alone: {rate}, {found.network_share:.0%} of the peak of {found.network.numbers} "
-            "products"
+            f"network alone: {rate}, {benchmark.network_share:.0%} of the peak of "
+            f"{benchmark.network.numbers} products"
         )
-    memory = f"{found.memory / 1e6:.0f} MB" if found.memory else "unknown"
-    yield f"peak memory {memory}; loading the model {found.loading:.2f} s"
+    memory = f"{benchmark.memory / 1e6:.0f} MB" if benchmark.memory else "unknown"
+    yield f"peak memory {memory}; loading the model {benchmark.loading:.2f} s"

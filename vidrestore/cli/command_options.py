@@ -58,36 +58,36 @@ JOINED: dict[Any, Callable[[list[Any]], Any]] = {
 
 def of_task(task: str) -> Takes:
     """Return the choice of the options that are for a task."""
-    return lambda name, found: not (found.about and found.about.tasks) or task in found.about.tasks
+    return lambda name, option: not (option.about and option.about.tasks) or task in option.about.tasks
 
 
-def with_options(takes: Takes = lambda name, found: True) -> Callable[[Command], Command]:
+def with_options(takes: Takes = lambda name, option: True) -> Callable[[Command], Command]:
     """Give a command the options of its parameters' options classes: the fields for which `takes` is true."""
 
     def decorate(command: Command) -> Command:
-        parameters = inspect.signature(command, eval_str=True).parameters.values()
-        groups = {each.name: each.annotation for each in parameters if is_dataclass(each.annotation)}
-        own = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.name not in groups]
-        made = [
-            _parameter(name, found, default, command.__name__)
+        signature = inspect.signature(command, eval_str=True).parameters.values()
+        groups = {param.name: param.annotation for param in signature if is_dataclass(param.annotation)}
+        params = [param.replace(kind=param.KEYWORD_ONLY) for param in signature if param.name not in groups]
+        options = [
+            _parameter(name, option, default, command.__name__)
             for group in groups.values()
-            for name, found, default in _options(group)
-            if takes(name, found)
+            for name, option, default in _options(group)
+            if takes(name, option)
         ]
 
         def run(**values: Any) -> None:
             try:
-                given = {each.name: values[each.name] for each in made}
-                objects = {name: _made(group, given) for name, group in groups.items()}
+                settings = {option.name: values[option.name] for option in options}
+                objects = {name: _build(group, settings) for name, group in groups.items()}
             except OptionError as error:
                 if values.get("json"):
                     print_json(Failed("", as_options(str(error)), kind="OptionError", exit_code=2))
                 raise
-            command(**{each.name: values[each.name] for each in own}, **objects)
+            command(**{param.name: values[param.name] for param in params}, **objects)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = inspect.Signature([*own, *made])  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in (*own, *made)}
+        run.__signature__ = inspect.Signature([*params, *options])  # type: ignore[attr-defined]
+        run.__annotations__ = {param.name: param.annotation for param in (*params, *options)}
         return run
 
     return decorate
@@ -97,41 +97,41 @@ def _options(group: Any) -> Iterator[tuple[str, Declared, Any]]:
     """Yield the name, declaration and default of each option; those of nested classes in their place."""
     declarations = declared(group)
     for field in fields(group):
-        found = declarations[field.name]
-        if is_dataclass(found.type):
-            yield from _options(found.type)
-        elif found.option:
-            yield field.name, found, field.default
+        declaration = declarations[field.name]
+        if is_dataclass(declaration.type):
+            yield from _options(declaration.type)
+        elif declaration.option:
+            yield field.name, declaration, field.default
 
 
-def _parameter(name: str, found: Declared, default: Any, command: str) -> inspect.Parameter:
+def _parameter(name: str, declaration: Declared, default: Any, command: str) -> inspect.Parameter:
     """Return a parameter for Typer, with a variable as another source of its value."""
-    option = copy(found.option)
-    own = f"{command}_" if option.rich_help_panel == QUALITY else ""  # it differs from command to command
-    option.envvar, option.show_envvar = f"VIDRESTORE_{own}{name}".upper(), False
+    option = copy(declaration.option)
+    prefix = f"{command}_" if option.rich_help_panel == QUALITY else ""  # it differs from command to command
+    option.envvar, option.show_envvar = f"VIDRESTORE_{prefix}{name}".upper(), False
     option.autocompletion = COMPLETIONS.get(name)
-    if found.type in (bool, bool | None):
+    if declaration.type in (bool, bool | None):
         option.metavar = ""  # or the help would show <bool>
         if option.default is ...:  # no flags are declared
             option.default = f"--{name.replace('_', '-')}"
-    kind = found.type if option.parser is None else Any
-    if get_origin(found.type) in JOINED:
+    kind = declaration.type if option.parser is None else Any
+    if get_origin(declaration.type) in JOINED:
         kind, default = list[Any], []
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
 
 
-def _made(group: Any, values: Mapping[str, Any]) -> Any:
+def _build(group: Any, values: Mapping[str, Any]) -> Any:
     """Return an object of an options class from the values of a command. Raises OptionError."""
-    given = {}
-    for name, found in declared(group).items():
-        if is_dataclass(found.type):
-            given[name] = _made(found.type, values)
-        elif found.option and name in values:
-            join = JOINED.get(get_origin(found.type))
-            given[name] = join(values[name]) if join else values[name]
-    return group(**given)
+    arguments = {}
+    for name, declaration in declared(group).items():
+        if is_dataclass(declaration.type):
+            arguments[name] = _build(declaration.type, values)
+        elif declaration.option and name in values:
+            join = JOINED.get(get_origin(declaration.type))
+            arguments[name] = join(values[name]) if join else values[name]
+    return group(**arguments)
 
 
 def one_use_of_stdout(json: bool, output: str | None) -> None:
@@ -165,10 +165,10 @@ class _StyledCommand:
     """A command whose help has the styles of `HELP_STYLES`; --fast and --best are short for --quality."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        if any(each.name == "quality" for each in self.params):  # type: ignore[attr-defined]
+        if any(param.name == "quality" for param in self.params):  # type: ignore[attr-defined]
             if {"--fast", "--best"} <= {*args}:
                 raise typer.BadParameter("--fast and --best exclude each other; leave one out", ctx=ctx)
-            args = [f"--quality={each[2:]}" if each in ("--fast", "--best") else each for each in args]
+            args = [f"--quality={arg[2:]}" if arg in ("--fast", "--best") else arg for arg in args]
         return super().parse_args(ctx, args)  # type: ignore[misc]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -190,14 +190,14 @@ class TaskCommand(LegibleCommand):
     """A command whose help shows the options of `SHORT` in one panel, or all if `--help-all` asks for it."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        whole = self.params
+        parameters = self.params
         if not ctx.params.get("help_all"):
-            found = {each.name: each for each in whole}
-            self.params = [_without_panel(found[name]) for name in SHORT if name in found]
+            by_name = {param.name: param for param in parameters}
+            self.params = [_without_panel(by_name[name]) for name in SHORT if name in by_name]
         try:
             super().format_help(ctx, formatter)
         finally:
-            self.params = whole
+            self.params = parameters
 
 
 def _without_panel(parameter: Any) -> Any:
@@ -208,8 +208,8 @@ def _without_panel(parameter: Any) -> Any:
     return brief
 
 
-def _show_all(context: typer.Context, wanted: bool) -> None:
-    if wanted:
+def _show_all(context: typer.Context, value: bool) -> None:
+    if value:
         context.params["help_all"] = True
         context.get_help()  # prints it
         raise typer.Exit

@@ -43,16 +43,16 @@ def use_user_file(context: typer.Context) -> None:
     """Make the user's settings the defaults of the subcommands of a context. Raises OptionError."""
     commands = commands_of(context)
     context.default_map = user_defaults(commands)
-    _warn_of_variables({str(each.envvar) for command in commands.values() for each in command.params})
+    _warn_of_variables({str(param.envvar) for command in commands.values() for param in command.params})
 
 
-def _warn_of_variables(known: set[str]) -> None:
+def _warn_of_variables(variables: set[str]) -> None:
     """Warn of VIDRESTORE_* variables that set no option of any command."""
     for name in sorted(os.environ):
-        if name.startswith("VIDRESTORE_") and name not in known:
-            close = get_close_matches(name, known, 1)
-            meant = f"; did you mean {close[0]}" if close else "; see `vidrestore config --help`"
-            print_line(f"vidrestore: warning: the variable {name} sets no option{meant}", sys.stderr)
+        if name.startswith("VIDRESTORE_") and name not in variables:
+            close = get_close_matches(name, variables, 1)
+            hint = f"; did you mean {close[0]}" if close else "; see `vidrestore config --help`"
+            print_line(f"vidrestore: warning: the variable {name} sets no option{hint}", sys.stderr)
 
 
 def read_toml(path: Path, place: str) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def user_defaults(commands: Commands) -> dict[str, dict[str, Any]]:
 
 def _check_names(table: Table, commands: Commands) -> None:
     """Raise OptionError for tables that name no command, and options that no command has."""
-    options = [each for command in commands.values() for each in options_of(command).items()]
-    own = {name for name, each in options if getattr(each, "rich_help_panel", None) == QUALITY}
-    shared = {name for name, _ in options} - own
+    options = [option for command in commands.values() for option in options_of(command).items()]
+    quality = {name for name, option in options if getattr(option, "rich_help_panel", None) == QUALITY}
+    shared = {name for name, _ in options} - quality
     for key, value in table.items():
         if isinstance(value, dict) and key not in commands:
             raise OptionError(f"{user_file()}: no command named {key!r}; there are: {', '.join(commands)}")
@@ -85,19 +85,19 @@ def _check_names(table: Table, commands: Commands) -> None:
 
 def options_of(command: Any) -> dict[str, Any]:
     """Return the parameters of a command by their long options, without the dashes."""
-    flags = ((flag, each) for each in command.params for flag in (*each.opts, *each.secondary_opts))
-    return {flag.removeprefix("--"): each for flag, each in flags if flag.startswith("--")}
+    flags = ((flag, param) for param in command.params for flag in (*param.opts, *param.secondary_opts))
+    return {flag.removeprefix("--"): param for flag, param in flags if flag.startswith("--")}
 
 
 def _defaults_of(table: Table, name: str, command: Any) -> dict[str, Any]:
     """Return what a table sets for a command, by parameter. Raises OptionError for unknown options."""
-    known, own = options_of(command), table.get(name, {})
-    if unknown := [key for key in own if key not in known]:
+    params, section = options_of(command), table.get(name, {})
+    if unknown := [key for key in section if key not in params]:
         raise OptionError(
             f"{user_file()}: {name} has no option --{unknown[0]}; see `vidrestore {name} --help`"
         )
-    common = {key: value for key, value in table.items() if key in known and not isinstance(value, dict)}
-    return {known[key].name: _as_typed(key, value, known[key]) for key, value in (common | own).items()}
+    common = {key: value for key, value in table.items() if key in params and not isinstance(value, dict)}
+    return {params[key].name: _as_typed(key, value, params[key]) for key, value in (common | section).items()}
 
 
 def _as_typed(key: str, value: Any, parameter: Any) -> Any:
@@ -115,20 +115,20 @@ def config(context: typer.Context) -> None:
     The command line wins over variables (VIDRESTORE_DEVICE=cuda,
     VIDRESTORE_DENOISE_SIGMA=20), and these over config.toml.
     """
-    found, path = list(setting_lines(commands_of(context.parent))), user_file()
-    show(str(path) if path.exists() else f"{path}: not there; it would have {EXAMPLE}", *found)
+    lines, path = list(setting_lines(commands_of(context.parent))), user_file()
+    show(str(path) if path.exists() else f"{path}: not there; it would have {EXAMPLE}", *lines)
 
 
 def setting_lines(commands: Commands) -> Iterator[str]:
     """Yield a line for each option that is set, with the origin that wins and the commands that it is for."""
     places: dict[tuple[str, str, str], list[str]] = {}
-    for name, given in user_defaults(commands).items():
+    for name, defaults in user_defaults(commands).items():
         for option, parameter in options_of(commands[name]).items():
             variable = str(parameter.envvar)
             if value := os.environ.get(variable):
                 places.setdefault((option, value, variable), []).append(name)
-            elif parameter.name in given:
-                value = given[parameter.name]
+            elif parameter.name in defaults:
+                value = defaults[parameter.name]
                 words = " ".join(value) if isinstance(value, list) else str(value)
                 places.setdefault((option, words, str(user_file())), []).append(name)
     for (option, value, origin), names in places.items():

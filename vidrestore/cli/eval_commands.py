@@ -13,6 +13,7 @@ from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.progress import display
 from vidrestore.cli.terminal import escaped, show, show_columns
 from vidrestore.errors import MediaError, VidRestoreError
+from vidrestore.options import Overwrite
 
 if TYPE_CHECKING:
     from vidrestore.evaluation.results import Result
@@ -51,6 +52,7 @@ def evaluate(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one page with table, pictures and curves.")
     ] = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     threads: Threads = 0,
     list_suites: Annotated[
@@ -77,12 +79,12 @@ def evaluate(
     read = [
         *(videos or ()),
         *filter(None, (reference, config)),
-        *(each.rpartition("=")[2] for each in weights or ()),
+        *(weight.rpartition("=")[2] for weight in weights or ()),
     ]
     for kind, path in files.items():
-        _check_place(path, kind, read)
+        _check_place(path, kind, read, overwrite)
     with display() as progress:
-        found = evaluate(
+        result = evaluate(
             suite,
             config=config,
             data=data,
@@ -94,29 +96,27 @@ def evaluate(
             device=device,
             on_progress=lambda line: progress.draw(*line.partition(": ")[::2]),
         )
-    _print(found)
-    _write(found, files)
-    if found.differing:
+    _print(result)
+    _write(result, files)
+    if result.differing:
         raise VidRestoreError(
-            f"{len(found.differing)} of {len(found.rows)} metrics differ from the {found.against}'s"
+            f"{len(result.differing)} of {len(result.rows)} metrics differ from the {result.against}'s"
         )
 
 
-def _check_place(path: Path, kind: str, read: Iterable[str | Path]) -> None:
+def _check_place(path: Path, kind: str, read: Iterable[str | Path], overwrite: bool) -> None:
     """Refuse a bad output file before an hour of measuring, and a video as in `--json a.mp4 b.mp4`."""
-    from vidrestore.evaluation.page import generator
     from vidrestore.files.atomic import check_output
 
-    made = {"json": '{\n "version": 1,\n "suite": ', "csv": "system,on,weights,", "html": generator("eval")}
     if path.suffix.lower() != f".{kind}":
         raise VidRestoreError(
             f"{path}: --{kind} writes a file, whose name must end with .{kind}; for example --{kind} "
             f"table.{kind}"
         )
-    check_output(path, read, option=kind, made=made[kind])
+    check_output(path, read, overwrite=overwrite, option=kind)
 
 
-def _write(found: Result, files: Mapping[str, Path]) -> None:
+def _write(result: Result, files: Mapping[str, Path]) -> None:
     """Write a result into a file of each kind. Raises VidRestoreError with all files that can't be written.
 
     Names of videos that are not text are written as the terminal shows them.
@@ -124,8 +124,8 @@ def _write(found: Result, files: Mapping[str, Path]) -> None:
     from vidrestore.evaluation.page import page
     from vidrestore.files.atomic import write_whole
 
-    texts: dict[str, Callable[[], str]] = {"json": found.to_json, "csv": found.to_csv}
-    texts["html"] = lambda: page(found)
+    texts: dict[str, Callable[[], str]] = {"json": result.to_json, "csv": result.to_csv}
+    texts["html"] = lambda: page(result)
     failed = []
     for kind, path in files.items():
         try:
@@ -136,10 +136,10 @@ def _write(found: Result, files: Mapping[str, Path]) -> None:
         raise VidRestoreError("; ".join(failed))
 
 
-def _print(found: Result) -> None:
+def _print(result: Result) -> None:
     """Print a table (by rich on a terminal, plain columns elsewhere), with the protocol and notes below."""
-    cells = list(_cells(found))
-    show(found.title + (f" ({found.source})" if found.source else ""))
+    cells = list(_cells(result))
+    show(result.title + (f" ({result.source})" if result.source else ""))
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
@@ -152,18 +152,18 @@ def _print(found: Result) -> None:
         Console().print(table)
     else:
         show_columns(cells)
-    for line in (*found.protocol, *found.notes):
+    for line in (*result.protocol, *result.notes):
         show(f"- {line}")
 
 
-def _cells(found: Result) -> list[list[str]]:
+def _cells(result: Result) -> list[list[str]]:
     """Return headings, then a row of texts each, without columns that are empty in all rows."""
-    pairs = [part for metric in found.metrics for part in (metric, found.against)]
+    pairs = [part for metric in result.metrics for part in (metric, result.against)]
     rows = [["system", "weights", "on", *pairs, "verdict"]]
-    for row in found.rows:
+    for row in result.rows:
         values = [
             _number(metric, part.get(metric))
-            for metric in found.metrics
+            for metric in result.metrics
             for part in (row.measured, row.reference)
         ]
         rows.append([row.system, row.weights, row.on, *values, row.verdict])

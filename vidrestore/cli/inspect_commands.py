@@ -11,6 +11,7 @@ from vidrestore.cli.command_options import Json, Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.events import DAMAGED_SOURCE, Progressed, ignore_event
+from vidrestore.options import Overwrite
 
 if TYPE_CHECKING:
     from vidrestore.frames import ColourTags, VideoInfo
@@ -49,12 +50,12 @@ def inspect(
     from vidrestore.jobs.inspection import inspect
 
     with listening(json, quiet) as on_event:
-        found = inspect(source, ignore_event if json else on_event)
+        inspection = inspect(source, ignore_event if json else on_event)
     if json:
-        show_json(found.to_dict())
+        show_json(inspection.to_dict())
     else:
-        show(*lines(found))
-    raise typer.Exit(DAMAGED_SOURCE if found.damage else 0)
+        show(*lines(inspection))
+    raise typer.Exit(DAMAGED_SOURCE if inspection.damage else 0)
 
 
 def suggest(
@@ -63,6 +64,7 @@ def suggest(
         str | None,
         typer.Option(metavar="F.html|F.png", help="Restore a few frames in variants, side by side."),
     ] = None,
+    overwrite: Overwrite = False,
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -80,28 +82,28 @@ def suggest(
     from vidrestore.options import RestoreOptions
 
     if sheet is not None:
-        check_sheet(sheet, source)
+        check_sheet(sheet, source, overwrite=overwrite)
     options = RestoreOptions(device=device)
     with listening(json, quiet) as on_event:
-        found, places = suggest(source, options, ignore_event if json else on_event)
+        suggestion, places = suggest(source, options, ignore_event if json else on_event)
         if sheet is not None:
             on_event(Progressed(source, 0, stage="sheet"))
-            names = write_sheet(sheet, found, places, options)
+            names = write_sheet(sheet, suggestion, places, options)
     if json:
-        show_json(found.to_dict())
+        show_json(suggestion.to_dict())
     else:
-        show(*suggestion_lines(found))
+        show(*suggestion_lines(suggestion))
     if sheet is not None and not (json or quiet):
         print_line(f"in {sheet}, from left to right: {', '.join(names)}")
 
 
-def suggestion_lines(found: Suggestion) -> Iterator[str]:
+def suggestion_lines(suggestion: Suggestion) -> Iterator[str]:
     """Yield the lines about a suggestion for a reader."""
-    yield f"{found.info.path}:"
-    for each in found.findings:
-        yield f"  {each.name:<13} {each.verdict:<8} {each.reason}"
-    yield "try:" if found.commands else "nothing to try"
-    for command in found.commands:
+    yield f"{suggestion.info.path}:"
+    for finding in suggestion.findings:
+        yield f"  {finding.name:<13} {finding.verdict:<8} {finding.reason}"
+    yield "try:" if suggestion.commands else "nothing to try"
+    for command in suggestion.commands:
         yield f"  {command.line}"
         yield f"      {command.reason}"
 
@@ -110,21 +112,21 @@ def devices() -> None:
     """List what --device can name here, with its memory; the star marks what auto takes."""
     from vidrestore.restorers.devices import available_devices, gpu_advice, torch_device
 
-    chosen = torch_device("auto").type
+    default = torch_device("auto").type
     for name, description in available_devices():
-        star = " *" if name in (chosen, f"{chosen}:0") else ""
+        star = " *" if name in (default, f"{default}:0") else ""
         show(f"{name + star:<10} {description}")
     if advice := gpu_advice():
         show(advice)
 
 
-def lines(found: Inspection) -> Iterator[str]:
+def lines(inspection: Inspection) -> Iterator[str]:
     """Yield the lines of the report for a reader."""
     from vidrestore.media.source import PICTURES
 
-    info, video = found.info, found.info.video
+    info, video = inspection.info, inspection.info.video
     size = f", {info.size / 1e6:.1f} MB" if info.size else ""
-    is_photo = info.container == PICTURES and found.frames == 1
+    is_photo = info.container == PICTURES and inspection.frames == 1
     pictures = "picture" if is_photo else "pictures"
     kind = pictures if info.container == PICTURES else info.container.split(",")[0]
     yield f"{info.path}: {kind}{size}"
@@ -135,16 +137,16 @@ def lines(found: Inspection) -> Iterator[str]:
     if info.chapters:
         yield f"  chapters  {info.chapters}"
     yield f"  colour    {_colour(video.colour)}"
-    if found.scan:
-        yield f"  scan      {found.scan}"
+    if inspection.scan:
+        yield f"  scan      {inspection.scan}"
     if not is_photo:
-        yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
+        yield f"  frames    {inspection.frames} in {inspection.seconds:.3f} s, {_rate(inspection)}"
     yield "  noise     as denoise finds it (0-255)"
-    for scene in found.scenes:
+    for scene in inspection.scenes:
         part = "" if is_photo else f"frames {scene.first:>6} to {scene.stop - 1:>6}  "
         yield f"    {part}{scene.noise}"
-    if found.damage:
-        yield f"  damage    {found.damage}"
+    if inspection.damage:
+        yield f"  damage    {inspection.damage}"
 
 
 def _stream(stream: StreamInfo) -> str:
@@ -175,15 +177,15 @@ def _word(words: dict[int, str], code: int) -> str:
     return "untagged" if code == UNSPECIFIED else words.get(code, f"code {code}")
 
 
-def _rate(found: Inspection) -> str:
+def _rate(inspection: Inspection) -> str:
     from vidrestore.media.source import PICTURES
 
-    if not found.seconds:
+    if not inspection.seconds:
         return "rate unknown"
-    if found.info.container == PICTURES:
-        return f"at {found.frames / found.seconds:g} fps unless --fps gives another rate"
-    kind = "steady" if found.steady else "variable frame rate, on average"
-    return f"{kind} {found.frames / found.seconds:.3f} fps"
+    if inspection.info.container == PICTURES:
+        return f"at {inspection.frames / inspection.seconds:g} fps unless --fps gives another rate"
+    kind = "steady" if inspection.steady else "variable frame rate, on average"
+    return f"{kind} {inspection.frames / inspection.seconds:.3f} fps"
 
 
 def verify(
@@ -197,7 +199,7 @@ def verify(
     """
     from vidrestore.jobs.sidecar import verify
 
-    found = [each for sidecar in sidecars for each in verify(sidecar)]
-    for _, line in found:
+    checks = [check for sidecar in sidecars for check in verify(sidecar)]
+    for _, line in checks:
         show(line)
-    raise typer.Exit(0 if all(same for same, _ in found) else 1)
+    raise typer.Exit(0 if all(same for same, _ in checks) else 1)

@@ -32,11 +32,11 @@ from vidrestore.events import (
     BEFORE_START,
     Event,
     Failed,
-    Finished,
     Listener,
     Planned,
     Progressed,
     Started,
+    Summary,
     Warned,
 )
 
@@ -87,12 +87,12 @@ class Brief:
         self._warned: set[str] = set()
 
     def __call__(self, event: Event) -> None:
-        several = event.count is not None and event.count > 1
-        is_photo = several and is_of_photo(event)
+        is_batch = event.count is not None and event.count > 1
+        is_photo = is_batch and is_of_photo(event)
         is_whole = isinstance(event, Progressed) and event.done == event.total
         if is_photo and (is_whole or isinstance(event, Started | Planned)):
             return
-        if several and isinstance(event, Warned):
+        if is_batch and isinstance(event, Warned):
             if event.message in self._warned:
                 return
             self._warned.add(event.message)
@@ -108,7 +108,7 @@ def print_json(event: Event) -> None:
 
 def print_summary(event: Event) -> None:
     """Print a sentence about a finished input; on stderr if stdout carries the video."""
-    if isinstance(event, Finished):
+    if isinstance(event, Summary):
         piped = event.output == "-"
         output = "stdout" if piped else event.output
         print_line(
@@ -127,7 +127,7 @@ class PlainLines:
         self._next = 0.0  # when progress is due, by the monotonic clock
 
     def __call__(self, event: Event) -> None:
-        if self.quiet and not isinstance(event, Finished | Failed):
+        if self.quiet and not isinstance(event, Summary | Failed):
             return
         if isinstance(event, Progressed):
             is_last = event.done == event.total and event.stage == "restore"
@@ -188,8 +188,8 @@ def shortened(name: str, room: int) -> str:
     """Return a name of at most `room` characters, its middle left out; nothing in less than five."""
     if len(name) <= room:
         return name
-    kept = room - 1
-    return f"{name[: kept // 2]}…{name[len(name) - kept + kept // 2 :]}" if room >= 5 else ""
+    length = room - 1
+    return f"{name[: length // 2]}…{name[len(name) - length + length // 2 :]}" if room >= 5 else ""
 
 
 class Bar:
@@ -205,7 +205,7 @@ class Bar:
         if isinstance(event, Progressed):
             self._draw_frames(event)
             return
-        if isinstance(event, (Finished, Failed)):
+        if isinstance(event, (Summary, Failed)):
             self.clear()
         if line := describe(event):
             self.show(line)

@@ -5,6 +5,7 @@ The options come from `RestoreOptions`; `RunOptions` are those of the commands a
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,7 +27,7 @@ from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, print_line, show
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
-from vidrestore.events import Failed, Progressed, Warned
+from vidrestore.events import Failed, Progressed, Summary, Warned
 from vidrestore.options import RestoreOptions, input_option, output_option, resume_option
 from vidrestore.tasks import TASKS
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from vidrestore.jobs.batch import Batch, Runner
     from vidrestore.jobs.estimate import Estimate
     from vidrestore.jobs.request import Request
-    from vidrestore.jobs.summary import Summary
 
 Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
 
@@ -105,8 +106,8 @@ def run_steps(run: RunOptions, steps: Steps) -> None:
     if not run.sources:
         raise typer.BadParameter("no input was given; expected videos, folders or patterns")
     one_use_of_stdout(run.json, run.output)
-    shown = listening(run.json, run.quiet, verbose=run.verbose)
-    with shown as on_event:
+    listener = listening(run.json, run.quiet, verbose=run.verbose)
+    with listener as on_event:
         code = _run_all(run, steps, on_event)
     raise typer.Exit(code)
 
@@ -116,11 +117,11 @@ def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
 
     An error about all of them is reported for the only input, or for "" if there are several.
     """
-    given = run.sources or []
-    only = given[0] if len(given) == 1 else ""
+    inputs = run.sources or []
+    only = inputs[0] if len(inputs) == 1 else ""
     on_event(Progressed(only, 0, stage="load"))
     try:
-        batch = _batch(given, run, steps())
+        batch = _batch(inputs, run, steps())
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
         listed = _list_of(batch, run, on_event)
@@ -141,27 +142,27 @@ def _restore_each(batch: Batch, run: RunOptions, listed: BatchList | None, on_ev
         on_event(Warned(path, f"left out: {reason}"))
     for path, note in batch.notes:
         on_event(Warned(path, note))
-    began, done = time.monotonic(), 0
+    began, count = time.monotonic(), 0
 
     def work(source: str) -> int:
-        nonlocal done
+        nonlocal count
         process = _recorded if run.sidecar or run.report is not None else _work
-        found = process(batch, batch.request(source), run, on_event)
-        done += 1
-        if listed and getattr(found, "skipped", False):
+        outcome = process(batch, batch.request(source), run, on_event)
+        count += 1
+        if outcome is None and listed:
             listed.note(source, "skipped", "its output exists")
-        return found.exit_code
+        return outcome.exit_code if outcome else 0
 
     code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
-        print_line(f"{done} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
+        print_line(f"{count} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
     return code
 
 
 def _list_of(batch: Batch, run: RunOptions, on_event: Listener) -> BatchList | None:
     """Return the list of several inputs that are restored by this process, if sidecars are asked for."""
-    alone = run.preview is None and not run.dry_run and run.shard is None
-    if not (run.sidecar and alone and len(batch.sources) > 1):
+    restores_all = run.preview is None and not run.dry_run and run.shard is None
+    if not (run.sidecar and restores_all and len(batch.sources) > 1):
         return None
     return BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
 
@@ -185,88 +186,89 @@ def _check_report(run: RunOptions) -> None:
         ) from error
 
 
-def _recorded(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate:
+def _recorded(
+    batch: Batch, request: Request, run: RunOptions, on_event: Listener
+) -> Summary | Estimate | None:
     """Process one input; write its sidecar and the page about it."""
-    from vidrestore.files.atomic import check_output
-    from vidrestore.jobs.sidecar import MADE, Record, is_of_same, sidecar_content, sidecar_path, write_sidecar
-    from vidrestore.jobs.summary import Summary
+    from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
 
-    record = Record(on_event)
     if run.sidecar and (run.preview is not None or request.is_piped):
         raise OptionError("--sidecar is for files: not with --preview or pipes")
-    place = sidecar_path(request.output.name)
-    if run.sidecar:
-        made = MADE["plan" if run.dry_run else "run"]
-        check_output(place, batch.files, overwrite=batch.options.overwrite, made=made)
+    sidecar = sidecar_path(request.output.name)
     page = None if run.report is None else _page_of(batch, request.output.name, run.report)
-    found = _work(batch, request, run, record)
-    if isinstance(found, Summary) and found.skipped:
-        return found
-    content = sidecar_content(place, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
+    writes_sidecar = run.sidecar and _is_to_write(sidecar, batch, request, "output", on_event)
+    writes_page = page is not None and _is_to_write(page, batch, request, "report", on_event)
+    record = Record(on_event)
+    outcome = _work(batch, request, run, record)
+    if outcome is None or not (writes_sidecar or writes_page):
+        return outcome
+    content = sidecar_content(sidecar, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
     lines = []
-    if run.sidecar:
-        if not (isinstance(found, Summary) and found.before and is_of_same(place, content)):
-            write_sidecar(place, content)
-        lines.append(f"{request.output}: recorded in {place}")
-    if page is not None:
-        _report(request, found, page, content)
-        lines += [f"{request.output}: shown in {page}"] if isinstance(found, Summary) else []
+    if writes_sidecar:
+        write_sidecar(sidecar, content)
+        lines.append(f"{request.output}: recorded in {sidecar}")
+    if page is not None and writes_page:
+        _report(request, outcome, page, content)
+        lines += [f"{request.output}: shown in {page}"] if isinstance(outcome, Summary) else []
     for line in lines if not (run.json or run.quiet) else ():
         print_line(line)
-    return found
+    return outcome
 
 
-def _page_of(batch: Batch, output: str, place: str) -> str:
-    """Return the file of the page about an output, in a folder with a name of its own. Raises MediaError if
-    it can't be written.
+def _is_to_write(path: Path, batch: Batch, request: Request, option: str, on_event: Listener) -> bool:
+    """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
+    Raises MediaError if it can't be written, OutputExistsError if it exists alone.
     """
-    from vidrestore.evaluation.page import generator
-    from vidrestore.evaluation.report import made_of
     from vidrestore.files.atomic import check_output
 
-    made = made_of(output)
-    if Path(place).is_dir():
-        name, names = Path(output).name, [each.path.name for each in batch.outputs.values()]
-        apart = f".{made.split()[-1][:8]}" if names.count(name) > 1 else ""
-        place = str(Path(place, f"{name}{apart}.html"))
-    overwrite = batch.options.overwrite
-    check_output(place, batch.files, overwrite=overwrite, option="report", made=generator(made))
-    return place
+    is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not batch.options.overwrite
+    check_output(path, batch.files, overwrite=is_left_alone or batch.options.overwrite, option=option)
+    if is_left_alone:
+        on_event(Warned(request.source.name, f"left alone: {path} exists; remove it for one of this run"))
+    return not is_left_alone
 
 
-def _report(request: Request, found: Summary | Estimate, page: str, content: Mapping[str, Any]) -> None:
+def _page_of(batch: Batch, output: str, place: str) -> Path:
+    """Return the file of the page about an output, in a folder with a name of its own."""
+    if not Path(place).is_dir():
+        return Path(place)
+    name, names = Path(output).name, [target.path.name for target in batch.outputs.values()]
+    digest = sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:8]
+    return Path(place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html")
+
+
+def _report(request: Request, outcome: Summary | Estimate, page: Path, content: Mapping[str, Any]) -> None:
     """Write the page about one finished or planned video, with the content of its sidecar."""
     from vidrestore.evaluation.report import write_plan_report, write_report
     from vidrestore.jobs.sidecar import sidecar_lines
-    from vidrestore.jobs.summary import Summary
 
     proof = sidecar_lines(content)
-    if isinstance(found, Summary):
-        write_report(page, found, request.tasks, request.options, proof)
+    if isinstance(outcome, Summary):
+        write_report(page, outcome, request.tasks, request.options, proof)
     else:
-        lines = [*estimate_lines(found), *proof]
-        write_plan_report(page, request.tasks, found.plan.source.path, found.plan.output, lines)
+        lines = [*estimate_lines(outcome), *proof]
+        write_plan_report(page, request.tasks, outcome.plan.source.path, lines)
 
 
-def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOptions]]) -> Batch:
+def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOptions]]) -> Batch:
     """Return the inputs with outputs and steps. Raises OptionError for options that exclude each other."""
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.naming import PREVIEW
     from vidrestore.jobs.request import Step, check_steps
 
-    steps = [Step(task, options) for task, options in given]
+    steps = [Step(task, options) for task, options in chain]
     check_steps(steps)
     options = steps[0].options
     if run.preview is not None and options.duration is not None:
         raise OptionError("--preview is a duration of its own; leave --duration out")
-    several = "," in options.device
-    if sum((run.shard is not None, run.engine == "ray", several)) > 1:
+    is_multi_device = "," in options.device
+    if sum((run.shard is not None, run.engine == "ray", is_multi_device)) > 1:
         raise OptionError(
             "--shard, --engine ray and several devices are three ways to share the work; choose one"
         )
     _check_report(run)
     runner = None if run.preview is not None or run.dry_run else _runner(run, options.device)
-    if several:
+    if is_multi_device:
         from vidrestore.scale.workers import devices_of
 
         device = devices_of(options.device)[0]
@@ -300,8 +302,8 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
     return None
 
 
-def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate:
-    """Restore, preview or plan one input."""
+def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate | None:
+    """Restore, preview or plan one input; None if nothing became of it."""
     if run.preview is not None:
         from vidrestore.jobs.preview import preview
 
@@ -309,15 +311,14 @@ def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -
     if not run.dry_run:
         return _restore(batch, request, run, on_event)
     from vidrestore.jobs.estimate import estimate
-    from vidrestore.jobs.summary import Summary
 
-    found = estimate(request, batch.loader(request, on_event), on_event)
-    if not (run.json or isinstance(found, Summary)):
-        show(*estimate_lines(found))
-    return found
+    outcome = estimate(request, batch.loader(request, on_event), on_event)
+    if not (run.json or isinstance(outcome, Summary)):
+        show(*estimate_lines(outcome))
+    return outcome
 
 
-def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary:
+def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | None:
     """Restore one input; ask whether to discard an unfinished job that differs."""
     from vidrestore.jobs.resume import DifferentJobError
 
@@ -326,32 +327,32 @@ def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener
     except DifferentJobError as error:
         if run.json or run.quiet or run.shard:
             raise
-        if not ask(f"{request.source}: {error.found}", "Discard it and start over?"):
+        if not ask(f"{request.source}: {error.difference}", "Discard it and start over?"):
             raise
-        on_event(Warned(request.source.name, f"{error.found}; it was discarded"))
+        on_event(Warned(request.source.name, f"{error.difference}; it was discarded"))
     return batch.restore(request.with_options(restart=True), on_event)
 
 
-def estimate_lines(found: Estimate) -> Iterator[str]:
+def estimate_lines(estimate: Estimate) -> Iterator[str]:
     """Yield the lines of a dry run for a reader."""
-    plan, timeline = found.plan, found.plan.timeline
+    plan, timeline = estimate.plan, estimate.plan.timeline
     encoder = plan.encoder
     settings = " ".join(f"{key}={value}" for key, value in encoder.settings.items())
-    numbers = {"frame": found.frames, "scene": len(timeline.scenes), "clip": len(timeline.clips)}
+    numbers = {"frame": estimate.frames, "scene": len(timeline.scenes), "clip": len(timeline.clips)}
     numbers["other stream"] = len(plan.copy)
     yield f"{plan.source.path} -> {plan.output}"
     yield "  " + ", ".join(counted_words(number, word) for word, number in numbers.items()) + " copied"
     yield f"  encoder {encoder.encoder} {encoder.pix_fmt} {settings}, {encoder.threads} threads"
-    if found.decisions:
-        yield f"  {', '.join(found.decisions.values())}"
+    if estimate.decisions:
+        yield f"  {', '.join(estimate.decisions.values())}"
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
-    yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"
-    if found.encoding < found.restoring:
-        rates = f"{found.encoding:.3g} and {found.restoring:.3g} frames a second"
+    yield f"  about {length_of_time(estimate.seconds)} of work and {estimate.size / 1e6:.1f} MB of video"
+    if estimate.encoding < estimate.restoring:
+        rates = f"{estimate.encoding:.3g} and {estimate.restoring:.3g} frames a second"
         yield f"  the encoder is slower than the restorer here: {rates}; a faster --preset takes more bits"
-    if found.damage:
-        yield f"  {found.damage}"
+    if estimate.damage:
+        yield f"  {estimate.damage}"
 
 
 def _restore_command(task: str, help: str) -> Callable[..., None]:

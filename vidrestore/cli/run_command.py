@@ -44,8 +44,8 @@ def run(
       vidrestore run videos/ -o out/ --config steps.toml
     """
     _check_settings(settings or (), steps)
-    in_file = read_toml(Path(config), f"--config {config}") if config else {}
-    tables = with_settings(in_file, settings or (), TASKS)
+    file_tables = read_toml(Path(config), f"--config {config}") if config else {}
+    tables = with_settings(file_tables, settings or (), TASKS)
     listed = tables.pop("steps", [])
     names = [name.strip() for name in steps.split(",")] if steps else listed
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
@@ -66,10 +66,10 @@ def _check_settings(settings: Sequence[str], steps: str) -> None:
     """Raise OptionError for a setting that doesn't name its step."""
     for setting in settings:
         name = setting.partition("=")[0].strip().replace("-", "_")
-        found = declared(RestoreOptions).get(name)
-        if found and found.about:
-            tasks = [task for task in steps.split(",") if task in (found.about.tasks or TASKS)]
-            step = (tasks or sorted(found.about.tasks) or ["denoise"])[0]
+        option = declared(RestoreOptions).get(name)
+        if option and option.about:
+            tasks = [task for task in steps.split(",") if task in (option.about.tasks or TASKS)]
+            step = (tasks or sorted(option.about.tasks) or ["denoise"])[0]
             raise OptionError(f"--set {setting}: name the step that it is for, as in --set {step}.{setting}")
 
 
@@ -87,20 +87,20 @@ def _chain(
     return [(name, replace(options, **parsed(name, tables.get(name, {})))) for name in names]
 
 
-def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def parsed(step: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a step, values of TOML or texts, by the names of their fields. Raises
     OptionError.
     """
     declarations = declared(RestoreOptions).items()
-    known = {name: each for name, each in declarations if each.about and step in each.about.tasks}
+    options = {name: option for name, option in declarations if option.about and step in option.about.tasks}
     values = {}
-    for name, value in given.items():
+    for name, value in settings.items():
         key = name.replace("-", "_")
-        if key not in known:
-            raise OptionError(f"{step} has no option {name!r}; it has: {known_names(key, sorted(known))}")
-        parse = known[key].option.parser if known[key].option else None
+        if key not in options:
+            raise OptionError(f"{step} has no option {name!r}; it has: {known_names(key, sorted(options))}")
+        parse = options[key].option.parser if options[key].option else None
         try:
-            values[key] = parse(str(value)) if parse else converted(value, known[key].type)
+            values[key] = parse(str(value)) if parse else converted(value, options[key].type)
         except ValueError as error:
             raise OptionError(f"{step}.{name}: {error}") from None
     return values

@@ -14,7 +14,7 @@ from vidrestore.cli.progress import listening
 from vidrestore.sensing.sensing_options import RecoverOptions, SenseOptions
 
 if TYPE_CHECKING:
-    from vidrestore.jobs.summary import Summary
+    from vidrestore.events import Summary
 
 
 @with_options()
@@ -67,5 +67,5 @@ def recover(
 def _run(work: Callable[..., Summary], source: str, json: bool, quiet: bool) -> NoReturn:
     """Measure or recover one video, and exit with the code."""
     with listening(json, quiet) as on_event:
-        code = run_each([source], lambda each: work(each, on_event=on_event).exit_code, on_event)
+        code = run_each([source], lambda path: work(path, on_event=on_event).exit_code, on_event)
     raise typer.Exit(code)

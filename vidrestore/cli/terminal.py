@@ -50,7 +50,7 @@ _NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 
 def escaped(line: str) -> str:
     """Return a line with control characters escaped as Python writes them, such as \\x1b."""
-    return _NOT_PLAIN.sub(lambda found: ascii(found[0])[1:-1], line)
+    return _NOT_PLAIN.sub(lambda match: ascii(match[0])[1:-1], line)
 
 
 def show(*lines: str) -> None:
@@ -95,7 +95,7 @@ def _json_line(line: str) -> str:
     except UnicodeEncodeError:
         line = json.dumps(json.loads(line))  # in ASCII
     # control characters only occur in strings
-    return _NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+    return _NOT_PLAIN.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 
 # functions that remove a bar from stderr's terminal before a question
@@ -143,8 +143,8 @@ def _print(line: str, stream: TextIO, end: str = "\n") -> None:
         _discard(stream)
         if stream is sys.stdout:
             print_line(
-                f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); "
-                "the work continues",
+                f"vidrestore: stdout can't be written ({error.strerror}) and gets no more lines; the work "
+                "continues",
                 sys.stderr,
             )
 
@@ -198,8 +198,8 @@ def as_options(message: str) -> str:
     return _KEYWORD.sub(_option, message)
 
 
-def _option(found: re.Match[str]) -> str:
-    name, value = found.groups()
+def _option(match: re.Match[str]) -> str:
+    name, value = match.groups()
     flag = FLAGS.get(name) or f"--{name.replace('_', '-')}"
     return f"{flag} {value}" if value else flag
 

@@ -120,8 +120,8 @@ def train(
 
         if threads:
             torch.set_num_threads(threads)
-        own = footage_settings(data, config) if data else []
-        recipe = read_config(config, [*own, *(settings or ())])
+        data_settings = footage_settings(data, config) if data else []
+        recipe = read_config(config, [*data_settings, *(settings or ())])
         reading = _reading(cache, cache_gb, skip_bad, workers)
         if print_config:
             show(*config_toml(with_full_model(recipe)).splitlines())
@@ -179,13 +179,13 @@ def is_first() -> bool:
 
 def lines() -> Listener:
     """Return a listener that prints a line for each event that has one, and for each stage the first time."""
-    known: set[str] = set()
+    stages: set[str] = set()
 
     def emit(event: Event) -> None:
         if isinstance(event, Reached):
-            if event.stage not in known:
+            if event.stage not in stages:
                 print_line(STAGES[event.stage], sys.stderr)
-            known.add(event.stage)
+            stages.add(event.stage)
         elif line := describe(event):
             print_line(line, sys.stderr)
 

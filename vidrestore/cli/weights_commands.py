@@ -51,8 +51,8 @@ def list_weights(as_json: Json = False) -> None:
         for card, place in cards:
             show_json(card.to_entry() | {"place": place, "openness": card.openness()})
         return
-    cards.sort(key=lambda each: ((*ORDER, each[0].task).index(each[0].task), each[0].name))
-    show_columns([("task", "name", "parameters", "size", "speed", "place"), *(_row(*each) for each in cards)])
+    cards.sort(key=lambda entry: ((*ORDER, entry[0].task).index(entry[0].task), entry[0].name))
+    show_columns([("task", "name", "parameters", "size", "speed", "place"), *(_row(*row) for row in cards)])
     show("", "* is taken unless --model names another; sr takes one of two, by --input")
 
 
@@ -129,12 +129,12 @@ def import_weights(
 ) -> None:
     """Convert a checkpoint of other code to .safetensors: tensors only, renamed and checked."""
     settings = _json_object("--config", _text_of(config) if config.endswith(".json") else config)
-    asked = None if parameters is None else _json_object("--parameters", parameters)
+    values = None if parameters is None else _json_object("--parameters", parameters)
     _check_importable(family, settings)
     from vidrestore.weights import import_checkpoint
 
     card = import_checkpoint(
-        source, output, family=family, config=settings, task=task, parameters=asked, overwrite=overwrite
+        source, output, family=family, config=settings, task=task, parameters=values, overwrite=overwrite
     )
     show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
@@ -170,11 +170,11 @@ def _check_importable(family: str, settings: Mapping[str, Any]) -> None:
     """Raise BadParameter for a family without an importer, unless its config is given."""
     from importlib.metadata import entry_points
 
-    others = sorted(entry_points(group=ENTRY_POINTS).names)
-    known = FAMILIES.get(family)
-    if family not in others and (known is None or not (known.adopt or settings)):
+    installed = sorted(entry_points(group=ENTRY_POINTS).names)
+    builtin = FAMILIES.get(family)
+    if family not in installed and (builtin is None or not (builtin.adopt or settings)):
         raise typer.BadParameter(
-            f"--family {family}: can't be imported; expected {', '.join([IMPORTED, *others])}"
+            f"--family {family}: can't be imported; expected {', '.join([IMPORTED, *installed])}"
         )
 
 
@@ -199,5 +199,5 @@ def _short(values: Mapping[str, Any]) -> str:
     """Return {"sigma": [1.0, 75.0]} as "sigma 1-75"; parameters without an option are omitted."""
     ranges = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
     return ", ".join(
-        f"{key} {'-'.join(f'{each:g}' for each in ranges[key])}" for key in ASKED_FOR if key in ranges
+        f"{key} {'-'.join(f'{number:g}' for number in ranges[key])}" for key in ASKED_FOR if key in ranges
     )

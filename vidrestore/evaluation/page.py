@@ -40,20 +40,14 @@ UNITS = {
 }
 
 
-def generator(label: str) -> str:
-    """Return the tag by which a command recognises a page that it made."""
-    return f'<meta name="generator" content="vidrestore {escape(label)}">'
-
-
-def page(result: Result, label: str = "eval") -> str:
-    """Return the HTML of the page; `label` is for its generator tag."""
+def page(result: Result) -> str:
+    """Return the HTML of the page."""
     pictures: dict[str, str] = {}
     lines = "".join(f"<li>{escape(line)}</li>" for line in (*result.protocol, *result.notes))
     source = f"<p>{escape(result.source)}</p>" if result.source else ""
     head = f'<h1>{escape(result.title)}</h1>{source}<ul class="protocol">{lines}</ul>'
     body = [head, _table(result), *_comparisons(result, pictures), *_charts(result)]
     parts = {
-        "generator": generator(label),
         "title": escape(result.title),
         "style": _asset("page.css"),
         "script": _asset("page.js"),

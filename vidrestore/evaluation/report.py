@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from fractions import Fraction
-from hashlib import sha256
 from itertools import islice
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -30,9 +30,9 @@ from vidrestore.colour import planes_to_grey
 from vidrestore.evaluation.page import LARGEST, page
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
+from vidrestore.events import Summary
 from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, matched_positions
@@ -51,26 +51,19 @@ Moment = tuple[list[float], list[ClipMetrics]]
 
 
 def write_report(
-    path: str, summary: Summary, task: str, options: RestoreOptions, more: Iterable[str] = ()
+    path: Path, summary: Summary, task: str, options: RestoreOptions, more: Iterable[str] = ()
 ) -> None:
     """Write the page about a finished output, with `more` lines about it. Raises MediaError."""
     result = describe(summary, task, options)
-    _write(path, replace(result, protocol=(*result.protocol, *more)), summary.output)
+    text = page(replace(result, protocol=(*result.protocol, *more)))
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
 
 
-def _write(path: str, result: Result, output: str) -> None:
-    write_whole(path, page(result, made_of(output)).encode("utf-8", "backslashreplace"))
-
-
-def made_of(output: str) -> str:
-    """Return the generator tag's text on a page about an output; a page about another is not replaced."""
-    return f"report {sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:16]}"
-
-
-def write_plan_report(path: str, task: str, source: str, output: str, lines: Sequence[str]) -> None:
+def write_plan_report(path: Path, task: str, source: str, lines: Sequence[str]) -> None:
     """Write a page with the lines of a plan to `path`, without pictures. Raises MediaError."""
     title = f"{os.path.basename(source)}: {task}, planned"
-    _write(path, Result("report", title, "before", (), tuple(line.strip() for line in lines)), output)
+    text = page(Result("report", title, "before", (), tuple(line.strip() for line in lines)))
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
 
 
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:

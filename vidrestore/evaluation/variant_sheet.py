@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.page import data_uri, generator
+from vidrestore.evaluation.page import data_uri
 from vidrestore.evaluation.sequence_frames import channels_last, picture_of
 from vidrestore.files.atomic import check_output, write_whole
 from vidrestore.frames import Frame, VideoInfo
@@ -28,7 +28,6 @@ STRENGTHS = (1.0, 0.7, 0.4)
 LARGEST = (540, 960)  # rows and columns that are restored of each place
 SHOWN = (240, 320)  # rows and columns of a crop on the sheet
 GAP = 8  # pixels between the crops of a picture
-GENERATOR = generator("suggest")
 STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 84rem; padding: 0 1rem }
@@ -67,9 +66,8 @@ def write_sheet(
     path: str, suggestion: Suggestion, places: Sequence[Place], options: RestoreOptions | None = None
 ) -> list[str]:
     """Write a sheet, a row for each place and a column for each variant, and return the variants' names.
-    Raises OptionError or MediaError as `check_sheet` does, MediaError if it can't be written.
+    Raises MediaError if it can't be written.
     """
-    check_sheet(path, suggestion.info.path)
     variants, video, load = variants_of(suggestion), suggestion.info.video, LoadedSteps()
     rows = [
         [_picture(place, variant, video, options or RestoreOptions(), load) for variant in variants]
@@ -86,11 +84,11 @@ def write_sheet(
     return [variant.name for variant in variants]
 
 
-def check_sheet(path: str, source: str) -> None:
+def check_sheet(path: str, source: str, *, overwrite: bool) -> None:
     """Raise OptionError unless a sheet can have this name, MediaError if it is in use (`check_output`)."""
     if Path(path).suffix.lower() not in (".html", ".png"):
         raise OptionError(f"`sheet={path}`: expected a name that ends with .html or .png")
-    check_output(path, Source(source).files, option="sheet", made=GENERATOR)
+    check_output(path, Source(source).files, overwrite=overwrite, option="sheet")
 
 
 def _picture(
@@ -131,7 +129,7 @@ def _page(
 ) -> Iterator[str]:
     """Yield the lines of a page without external files."""
     path = suggestion.info.path
-    yield f'<!doctype html><html lang="en"><meta charset="utf-8">{GENERATOR}'
+    yield '<!doctype html><html lang="en"><meta charset="utf-8">'
     yield f"<title>{escape(Path(path).name)}</title>"
     yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
     yield f"<h1>{escape(path)}</h1><ul>"

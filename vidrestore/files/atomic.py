@@ -28,12 +28,10 @@ from vidrestore.files.regular import (
     create_new,
     is_own,
     open_descriptor,
-    open_regular,
     write_problem,
 )
 
 LONGEST_NAME = 255  # bytes, on every file system in use
-HEAD = 1 << 12  # first bytes of a file, which hold its generator
 # On Windows ":" leads to a hidden stream of another file, a device's name with any suffix to the device, and
 # a dot or space at the end is dropped.
 _NOT_ON_WINDOWS = re.compile(r'(?i)[<>:"|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)')
@@ -44,17 +42,15 @@ def check_output(
     output: str | Path,
     sources: Iterable[str | Path],
     *,
-    overwrite: bool | None = None,
+    overwrite: bool = False,
     option: str = "output",
     existing: Iterable[str] | None = None,
-    made: str = "",
 ) -> None:
     """Check a file before the work for it begins, whatever writes it: refuse one of `sources`, the files that
     the same command reads, one that exists, and one that can't be written.
 
-    `overwrite` allows to replace an existing file; None is for commands without this option. A file that has
-    `made` in its first bytes was written by the same command, and may be replaced, too. `existing` are the
-    files of a pattern. `option` names the file in messages. Raises OutputExistsError or MediaError.
+    `overwrite` allows to replace an existing file. `existing` are the files of a pattern. `option` names the
+    file in messages. Raises OutputExistsError or MediaError.
     """
     target, way_out = Path(output), f"give `{option}` another name"
     if (length := len(os.fsencode(target.name))) > LONGEST_NAME:
@@ -70,15 +66,14 @@ def check_output(
     refuse_sources(paths, sources, option)
     if target.is_dir():
         raise MediaError(f"{output}: a folder, but a file name was expected; give `{option}` a name in it")
-    conflicts = [path for path in paths if os.path.lexists(path) and not (made and _begins_with(path, made))]
+    conflicts = [path for path in paths if os.path.lexists(path)]
     if conflicts and not overwrite:
         problem = "already exists"
         if existing is not None:
             count = len(conflicts)
             pictures = "1 picture exists" if count == 1 else f"{count} pictures exist"
             problem = f"{pictures} already, such as {conflicts[0]}"
-        remedy = "remove it" if overwrite is None else "add `overwrite` to replace it"
-        raise OutputExistsError(f"{output}: {problem}; {remedy}, or {way_out}")
+        raise OutputExistsError(f"{output}: {problem}; add `overwrite` to replace it, or {way_out}")
     if target.is_symlink():
         raise MediaError(
             f"{output}: a link to {os.readlink(target)}, and nothing is written through links; give "
@@ -109,12 +104,6 @@ def _place_on_disk(path: str | Path) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
-
-
-def _begins_with(path: str, magic: str) -> bool:
-    with suppress(OSError), open_regular(path) as file:
-        return magic.encode() in file.read(HEAD)
-    return False
 
 
 def same_file(first: Path, second: Path) -> bool:

@@ -9,21 +9,20 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.events import Listener, Progressed, Warned, ignore_event
+from vidrestore.events import Listener, Progressed, Summary, Warned, ignore_event
 from vidrestore.files.atomic import refuse_sources
 from vidrestore.files.regular import is_too_long, write_problem
 from vidrestore.jobs.naming import (
     are_many,
     clashing,
     expand_sources,
-    made_of_others,
+    named_outputs,
     notes_on,
     output_for,
     suffix_of,
 )
 from vidrestore.jobs.request import LoadedSteps, Request, Step, StepLoader
 from vidrestore.jobs.run import restore_request
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 
@@ -34,8 +33,10 @@ class Runner:
     def check(self, batch: Batch) -> None:
         """Raise OptionError if the work on this batch can't be shared."""
 
-    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary:
-        """Restore one video of the batch. Raises VidRestoreError as `vidrestore.restore` does."""
+    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary | None:
+        """Restore one video of the batch; None if parts are left to others. Raises VidRestoreError as
+        `vidrestore.restore` does.
+        """
         return restore_request(request, batch.loader(request, on_event), on_event)
 
     def close(self) -> bool:
@@ -70,27 +71,27 @@ class Batch:
     ) -> None:
         self.steps = tuple(steps)
         self._load, self._runner = LoadedSteps(), runner or Runner()
-        given = [Source(name) for name in sources]
-        found = expand_sources(given, recursive=recursive, photos=photos)
-        self._sources = {source.name: source for source in found}
+        inputs = [Source(name) for name in sources]
+        files = expand_sources(inputs, recursive=recursive, photos=photos)
+        self._sources = {source.name: source for source in files}
         self.sources = list(self._sources)
-        self.left_out = made_of_others(given) if are_many(given) else {}
-        self.notes = list(notes_on(given, recursive=recursive, photos=photos))
-        many = any(found.values()) or (are_many(given) and not Path(output or "").suffix)
+        self.left_out = named_outputs(inputs) if are_many(inputs) else {}
+        self.notes = list(notes_on(inputs, recursive=recursive, photos=photos))
+        many = any(files.values()) or (are_many(inputs) and not Path(output or "").suffix)
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
-        several = len(found) > 1
+        is_batch = len(files) > 1
         suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in self.steps)
         self._bad: dict[str, MediaError] = {}
         self.outputs: dict[str, Target] = {}
         naming = {}
-        for source, folder in found.items():
+        for source, folder in files.items():
             place = os.path.join(output, folder, "") if output is not None and folder else output
-            naming[source.name] = partial(output_for, source, place, suffix, several=several)
+            naming[source.name] = partial(output_for, source, place, suffix, is_batch=is_batch)
             try:
                 self.outputs[source.name] = naming[source.name]()
             except MediaError as error:  # fails alone
-                if not several:
+                if not is_batch:
                     raise
                 self._bad[source.name] = error
         self.outputs |= {name: naming[name](full=True) for name in clashing(self.outputs)}
@@ -98,7 +99,7 @@ class Batch:
         written = self.outputs.values()
         makes_folders = output is not None or any(target.is_pattern for target in written)
         folders = {target.path.parent for target in written} if makes_folders else ()
-        self._made = [made for folder in sorted(folders) for made in _make_folder(folder)]
+        self._new_folders = [path for folder in sorted(folders) for path in _make_folder(folder)]
         self._runner.check(self)
 
     def request(self, source: str) -> Request:
@@ -107,9 +108,9 @@ class Batch:
         """
         if error := self._bad.get(source):
             raise error
-        if others := self._clashing.get(source):
+        if clashes := self._clashing.get(source):
             raise OptionError(
-                f"{source}: {' and '.join(others)} would become {self.outputs[source]}, too; restore them "
+                f"{source}: {' and '.join(clashes)} would become {self.outputs[source]}, too; restore them "
                 "one at a time, each with its own `output`"
             )
         if self.options.overwrite:  # else an existing file is refused, or left alone
@@ -124,15 +125,15 @@ class Batch:
     @cached_property
     def files(self) -> tuple[str, ...]:
         """The files that all `sources` are read from."""
-        found = list[str]()
+        paths = list[str]()
         for source in self._sources.values():
             with suppress(MediaError):  # one that can't be read fails when its turn comes
-                found += source.files
-        return tuple(found)
+                paths += source.files
+        return tuple(paths)
 
     def requests(self) -> list[Request]:
         """Return the requests for all `sources` but those that are refused."""
-        return [self.request(each) for each in self.outputs if each not in self._clashing]
+        return [self.request(source) for source in self.outputs if source not in self._clashing]
 
     def loader(self, request: Request, on_event: Listener) -> StepLoader:
         """Return a function that returns the restorer of a step, with an event if it must be loaded first."""
@@ -140,9 +141,9 @@ class Batch:
             step, lambda: on_event(Progressed(request.source.name, 0, stage="load"))
         )
 
-    def restore(self, request: Request, on_event: Listener = ignore_event) -> Summary:
-        """Restore the video of a `request`. Of several, one whose output exists is left alone with a warning.
-        Raises VidRestoreError as `vidrestore.restore` does.
+    def restore(self, request: Request, on_event: Listener = ignore_event) -> Summary | None:
+        """Restore the video of a `request`; None if parts are left to others. Of several, one whose output
+        exists is left alone with a warning. Raises VidRestoreError as `vidrestore.restore` does.
         """
         try:
             return self._runner.restore(self, request, on_event)
@@ -150,12 +151,12 @@ class Batch:
             if len(self.sources) == 1:
                 raise
             on_event(Warned(request.source.name, f"left alone: {error}"))
-            return Summary(*request.names, 0, 0.0, skipped=True)
+            return None
 
     def close(self) -> None:
         """Remove the folders that were made for outputs and are still empty."""
         if self._runner.close():
-            for folder in reversed(self._made):
+            for folder in reversed(self._new_folders):
                 with suppress(OSError):  # something is in it
                     folder.rmdir()
 
@@ -166,9 +167,9 @@ def _make_folder(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        for made in reversed(missing):
+        for path in reversed(missing):
             with suppress(OSError):
-                made.rmdir()
+                path.rmdir()
         if is_too_long(folder):
             raise write_problem(str(folder), error) from error
         raise MediaError(

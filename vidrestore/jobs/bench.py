@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.check import open_job
+from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step, load_step
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.steps import write_frames
-from vidrestore.jobs.summary import peak_memory
 from vidrestore.media.probe import SourceInfo, StreamInfo
 from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import EVERY_KIND
@@ -45,39 +45,34 @@ NETWORK_CALLS = 20  # in one try of the network alone: some tenths of a second
 
 @dataclass(frozen=True)
 class Timing:
-    """One stage run alone: CPU seconds of all its threads, and seconds on the clock, both per frame."""
+    """The time of one stage that runs alone, per frame."""
 
     name: str
-    cpu: float
-    seconds: float
+    cpu: float  # seconds of all its threads
+    seconds: float  # on the clock
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Operations per second of the network alone, on all cores, in the number format of its products."""
+    """The speed of the network alone, on all cores."""
 
-    operations: float
-    numbers: str
+    operations: float  # per second
+    numbers: str  # format of its products
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """`whole` is the command; `bound` the frames per second of a machine that does nothing but the stages'
-    CPU work on all its cores.
-
-    `peaks` are operations per second of matrix products (a multiply and an add are two), by number format.
-    `memory` in bytes.
-    """
+    """The speed of a restoration, of its stages and of the machine."""
 
     source: str
     model: str
     cores: int
-    peaks: dict[str, float]
+    peaks: dict[str, float]  # operations per second of matrix products (a multiply and an add), by format
     stages: tuple[Timing, ...]
-    whole: Timing
+    whole: Timing  # of the command
     network: Rate | None  # None if the restorer has no sample
-    memory: int | None
-    loading: float  # seconds until the model is there
+    memory: int | None  # bytes at the peak
+    loading: float  # seconds until the model is loaded
 
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics as JSON values."""
@@ -90,6 +85,7 @@ class Benchmark:
 
     @property
     def bound(self) -> float:
+        """Frames per second of a machine that does nothing but the stages' CPU work on all its cores."""
         return self.cores / sum(stage.cpu for stage in self.stages)
 
     @property
@@ -126,8 +122,8 @@ def bench(
         restorer = load_step(step := Step(task, options))
         loading = time.perf_counter() - began
         request = Request(Source(video), Target(output), (step,))
-        summary, whole = _timed("whole", 1, lambda: restore_request(request, lambda _: restorer))
-        whole = Timing("whole", whole.cpu / summary.frames, summary.seconds / summary.frames)
+        summary, command = _timed("whole", 1, lambda: restore_request(request, lambda _: restorer))
+        command = Timing("whole", command.cpu / summary.frames, summary.seconds / summary.frames)
         memory = peak_memory()
         with open_job(request, lambda _: restorer) as job:
             stages = stages_of(job, frames)
@@ -135,7 +131,7 @@ def bench(
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
     name, model = video if source else "a synthetic video", restorer.facts.name
     rates = peaks(threads)
-    return Benchmark(name, model, threads, rates, stages, whole, network, memory, loading)
+    return Benchmark(name, model, threads, rates, stages, command, network, memory, loading)
 
 
 def stages_of(job: Job, limit: int) -> tuple[Timing, ...]:
@@ -184,12 +180,12 @@ def peaks(threads: int) -> dict[str, float]:
     tries. Weights are packed by oneDNN, which plain products leave out.
     """
     torch.set_num_threads(threads)
-    found = {}
+    rates = {}
     for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         left, right = torch.randn(2, PEAK_SIZE, PEAK_SIZE).to(kind)
         work = partial(packed(right, PEAK_SIZE) or partial(torch.nn.functional.linear, weight=right), left)
-        found[name] = 2 * PEAK_SIZE**3 / min(_seconds(work) for _ in range(PEAK_TRIES))
-    return found
+        rates[name] = 2 * PEAK_SIZE**3 / min(_seconds(work) for _ in range(PEAK_TRIES))
+    return rates
 
 
 def _seconds(work: Callable[[], Any]) -> float:

@@ -7,11 +7,10 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from vidrestore.errors import OutputExistsError
-from vidrestore.events import Listener, Started, ignore_event
+from vidrestore.events import Listener, Started, Summary, ignore_event
 from vidrestore.frames import Span
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.probe import read_tag
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.options import RestoreOptions
@@ -40,9 +39,9 @@ def check(
     folder; `folder` is one that the caller has locked. Raises VidRestoreError.
     """
     request.output.check(request.source, overwrite=True, cfr=request.options.cfr)
-    own = WorkFolder.of(request) if request.has_segments and not folder else None
-    with own.locked() if own and locks else nullcontext():
-        folder = folder or (own if locks else None)
+    work_folder = WorkFolder.of(request) if request.has_segments and not folder else None
+    with work_folder.locked() if work_folder and locks else nullcontext():
+        folder = folder or (work_folder if locks else None)
         try:
             earlier = earlier_summary(request, on_event, folder)
         except OutputExistsError:
@@ -69,8 +68,9 @@ def earlier_summary(request: Request, on_event: Listener, folder: WorkFolder | N
         if folder:
             folder.remove()
         on_event(Started(*request.names, request.steps[0].task, device=request.options.device))
-        summary = Summary(*request.names, tag.frames, 0.0, damage=tag.damage, reused=tag.frames, before=True)
-        return announced(summary, on_event)
+        summary = Summary(*request.names, tag.frames, 0.0, tag.damage, reused=tag.frames, before=True)
+        on_event(summary)
+        return summary
     if folder and folder.read("job") is not None:
         return None
     if tag:

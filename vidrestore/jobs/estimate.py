@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Warned
+from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Summary, Warned
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job, plan_source, versions
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.segmented import LENGTH, segments_of
 from vidrestore.jobs.steps import Stage
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.encoding import Encoder
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
@@ -36,13 +35,11 @@ WIDE_PART = 1024  # side of the result of the only part for restorers of RGB pic
 
 
 class Trial(NamedTuple):
-    """The first frames, restored on trial, and the seconds that each step takes for a frame of its clips.
-    `share` of a frame's pixels were restored.
-    """
+    """The first frames, restored on trial."""
 
     frames: list[Frame]
-    costs: tuple[float, ...]
-    share: float = 1.0
+    costs: tuple[float, ...]  # seconds of each step for a frame of its clips
+    share: float = 1.0  # of a frame's pixels that were restored
 
     @property
     def rate(self) -> float:
@@ -51,28 +48,24 @@ class Trial(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """Frames per second of an encoder, and the mean bytes of its key frames and of all others."""
+    """The speed of an encoder, and the sizes of its frames."""
 
-    rate: float
-    key: float
-    other: float
+    rate: float  # frames per second
+    key: float  # mean bytes of key frames
+    other: float  # mean bytes of all other frames
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The `plan` of a restoration, with `seconds` of work and `size` of the video stream in bytes, as
-    extrapolated from the first frames: `restoring` and `encoding` are frames per second.
-
-    `damage` describes damage of the source, `decisions` what was chosen automatically.
-    """
+    """The plan of a restoration and its cost, extrapolated from the first frames."""
 
     plan: Plan
-    seconds: float
-    size: int
-    damage: str | None
-    decisions: Mapping[str, str] = field(default_factory=dict)
-    restoring: float = 0.0
-    encoding: float = 0.0
+    seconds: float  # of work
+    size: int  # of the video stream in bytes
+    damage: str | None  # of the source, in words
+    decisions: Mapping[str, str] = field(default_factory=dict)  # that are made automatically, in words
+    restoring: float = 0.0  # frames per second
+    encoding: float = 0.0  # frames per second
 
     @property
     def exit_code(self) -> int:
@@ -111,14 +104,14 @@ def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimat
         # a key frame for each segment and each scene
         keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
         size = round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)
-        found = Estimate(plan, seconds, size, damage, job.decisions(), trial.rate, encoding.rate)
+        estimate = Estimate(plan, seconds, size, damage, job.decisions(), trial.rate, encoding.rate)
         weights = job.weights()
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
-    details |= {"restored_per_second": found.restoring, "encoded_per_second": found.encoding}
-    details |= {"decisions": found.decisions, "weights": weights, "versions": versions()}
+    details |= {"restored_per_second": estimate.restoring, "encoded_per_second": estimate.encoding}
+    details |= {"decisions": estimate.decisions, "weights": weights, "versions": versions()}
     scenes, clips = len(timeline.scenes), len(timeline.clips)
-    on_event(Planned(str(request.source), found.frames, scenes, clips, details=details))
-    return found
+    on_event(Planned(str(request.source), estimate.frames, scenes, clips, details=details))
+    return estimate
 
 
 def _seconds(job: Job, planning: float, trial: Trial, encoding: Encoding) -> float:
@@ -141,11 +134,11 @@ def try_restoring(job: Job) -> Trial:
     is_slow_at_first = job.steps.on_gpu
     clips = 1
     while True:
-        found, is_whole = _restored(job, clips)
-        seconds, held = len(found.frames) / found.rate, sum(frame.nbytes for frame in found.frames)
-        is_enough = is_whole or seconds >= ENOUGH or 4 * held > MOST_BYTES
+        trial, is_whole = _restored(job, clips)
+        seconds, memory = len(trial.frames) / trial.rate, sum(frame.nbytes for frame in trial.frames)
+        is_enough = is_whole or seconds >= ENOUGH or 4 * memory > MOST_BYTES
         if is_enough and not is_slow_at_first:
-            return found
+            return trial
         clips, is_slow_at_first = clips if is_enough else 4 * clips, False
 
 
@@ -160,7 +153,7 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
     is_whole, costs, share = len(frames) < count, list[float](), 1.0
     if len(frames) == 1 and is_whole:
         restorers = [stage.restorer for stage in job.steps.stages]
-        in_parts = all(restorer.sees == "planes" for restorer in restorers)
+        in_parts = all(restorer.input_kind == "planes" for restorer in restorers)
         side = PART if in_parts else WIDE_PART // max(restorer.facts.scale for restorer in restorers)
         part = _part(frames[0], job.info.video.format, side, in_parts=in_parts)
         share, frames = part.planes[0].size / frames[0].planes[0].size, [part]
@@ -168,7 +161,7 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
         clip_frames, seconds = frames[: clips * _frames_at_once(stage)], list[float]()
         # one with counts and results of its own
         restorer = ClipRestorer(stage.restorer, stage.video, stage.step.options, stage.clips.threads)
-        for _ in range(2 if share < 1 and stage.restorer.sees == "rgb" else 1):
+        for _ in range(2 if share < 1 and stage.restorer.input_kind == "rgb" else 1):
             began = time.monotonic()
             timeline = Timeline(_clip_length(stage), overlap=0)
             planned = planned_clips(
@@ -189,7 +182,9 @@ def _part(frame: Frame, pixels: PixelFormat, side: int, *, in_parts: bool) -> Fr
     def spans(length: int) -> list[tuple[int, int]]:
         if length < (4 if in_parts else 1) * side:
             return [(0, length)]
-        return [((length * at // 4 - side // 2) // 16 * 16, side) for at in ((1, 3) if in_parts else (2,))]
+        return [
+            ((length * part // 4 - side // 2) // 16 * 16, side) for part in ((1, 3) if in_parts else (2,))
+        ]
 
     def cut(index: int, row: tuple[int, int], column: tuple[int, int]) -> NDArray[Any]:
         (top, left), (height, width) = (
@@ -208,7 +203,7 @@ def _frames_at_once(stage: Stage) -> int:
 
 
 def _clip_length(stage: Stage) -> int:
-    is_short = stage.restorer.sees == "rgb" and stage.clips.device.type == "cpu"
+    is_short = stage.restorer.input_kind == "rgb" and stage.clips.device.type == "cpu"
     return min(stage.length, FEW) if is_short else stage.length
 
 
@@ -223,6 +218,6 @@ def try_encoding(job: Job, trial: Trial) -> Encoding:
         packets += encoder.encode(frame, frame.pts, frame.duration)
     packets += encoder.flush()
     rate = share * len(packets) / (time.monotonic() - began)
-    keys = [packet.size / share for packet in packets if packet.is_keyframe]
-    others = [packet.size / share for packet in packets if not packet.is_keyframe] or keys
-    return Encoding(rate, sum(keys) / len(keys), sum(others) / len(others))
+    key_sizes = [packet.size / share for packet in packets if packet.is_keyframe]
+    inter_sizes = [packet.size / share for packet in packets if not packet.is_keyframe] or key_sizes
+    return Encoding(rate, sum(key_sizes) / len(key_sizes), sum(inter_sizes) / len(inter_sizes))

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from vidrestore.errors import Cancelled, OptionError, VidRestoreError
 from vidrestore.event_log import Logged
-from vidrestore.events import Event, Listener, ignore_event
+from vidrestore.events import Event, Listener, Summary, ignore_event
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import LoadedSteps, Step
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import Steps
-from vidrestore.jobs.summary import Summary, counted
 from vidrestore.options import RestoreKeywords, RestoreOptions, changed_values, chosen_options
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
@@ -117,8 +117,8 @@ class Restorer:
             )
         if output is not None:
             raise OptionError("`output` is for files; frames in memory are returned")
-        if given := changed_values(self.options, "file", "streams", "call", "job"):
-            raise OptionError(f"{', '.join(given)}: only for files, not for frames in memory")
+        if settings := changed_values(self.options, "file", "streams", "call", "job"):
+            raise OptionError(f"{', '.join(settings)}: only for files, not for frames in memory")
         if isinstance(source, np.ndarray | Tensor):
             _check_shape(source, 4)
             return _joined(self._frames(source, len(source), on_event), len(source))
@@ -145,16 +145,16 @@ class Restorer:
         self, frames: Iterable[Frames], count: int | None, on_event: Listener | None
     ) -> Generator[Frames]:
         with self._working(on_event) as listen:
-            given = iter(frames)
-            if (first := next(given, None)) is None:
+            iterator = iter(frames)
+            if (first := next(iterator, None)) is None:
                 return
             height, width = _check_shape(first, 3)[:2]
             pixels = _pixel_format(first)
             video = VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
             steps = Steps([self._step], [self._loaded(self._step)], video)
-            decoded = _decoded(chain([first], given), first)
-            with closing(steps.frames(decoded, steps.first.timeline([]))) as done:
-                for frame in counted(done, MEMORY, count, "restore", listen):
+            decoded = _decoded(chain([first], iterator), first)
+            with closing(steps.frames(decoded, steps.first.timeline([]))) as restored:
+                for frame in counted(restored, MEMORY, count, "restore", listen):
                     self._check_cancelled()
                     yield _like(first, frame)
 
@@ -218,8 +218,8 @@ def _decoded(frames: Iterable[Frames], first: Frames) -> Iterator[Frame]:
     """Yield frames as the decoder does. Raises OptionError for one unlike the first."""
     for number, frame in enumerate(frames):
         if (_check_shape(frame, 3), frame.dtype) != (first.shape, first.dtype):
-            found, began = (f"{tuple(each.shape)} {each.dtype}" for each in (frame, first))
-            raise OptionError(f"frame {number} is {found}, the first one {began}; all must be alike")
+            kind, first_kind = (f"{tuple(picture.shape)} {picture.dtype}" for picture in (frame, first))
+            raise OptionError(f"frame {number} is {kind}, the first one {first_kind}; all must be alike")
         samples = _as_array(frame)
         _check_range(samples)
         yield Frame(tuple(np.ascontiguousarray(samples[..., channel]) for channel in range(3)), number, 1)

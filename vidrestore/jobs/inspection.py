@@ -7,7 +7,7 @@ from typing import Any
 
 from vidrestore.events import Listener, ignore_event, plain
 from vidrestore.frames import WHOLE
-from vidrestore.jobs.summary import counted
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.pipeline.chain import frames_ahead
@@ -18,17 +18,14 @@ CLIP, OVERLAP = 20, 4  # noise is measured clip by clip
 
 @dataclass(frozen=True)
 class Inspection:
-    """`scenes` come with their noise per plane; `seconds` last until the end of the last frame; `steady`: all
-    frames last equally long but for the rounding of times to ticks. `scan`: what a restoration makes of
-    fields, and why; frames are counted after that.
-    """
+    """The description of a video."""
 
     info: SourceInfo
-    scan: str | None
-    frames: int
-    seconds: float
-    steady: bool
-    scenes: tuple[Scene, ...]
+    scan: str | None  # how a restoration makes frames of fields, and why
+    frames: int  # after that
+    seconds: float  # until the end of the last frame
+    steady: bool  # all frames last equally long but for the rounding of times to ticks
+    scenes: tuple[Scene, ...]  # with their noise per plane
     damage: str | None
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from vidrestore.errors import MediaError
 from vidrestore.event_log import counted_words
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.frames import Frame, Scale, Span
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.steps import Stage, Steps, measured_input, total_scale
-from vidrestore.jobs.summary import counted
 from vidrestore.media.encoders import decisions
 from vidrestore.media.formats import enlarged_video
 from vidrestore.media.probe import SourceInfo
@@ -36,16 +36,13 @@ MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
 @dataclass
 class Job:
-    """A restoration that was checked and can begin (`check`).
-
-    `plan` is filled while frames go by; `warnings` are for the user, before it begins.
-    """
+    """A restoration that was checked and can begin (`check`)."""
 
     request: Request
     reader: VideoReader
     steps: Steps
-    plan: Plan
-    warnings: tuple[str, ...] = ()
+    plan: Plan  # filled as frames are read
+    warnings: tuple[str, ...] = ()  # for the user, before it begins
     enlarged_as: tuple[Input, str] | None = None  # the kind of input for `sr`, and the reason
     folder: WorkFolder | None = None  # locked; None for work that can't be resumed, and without a lock
 
@@ -81,7 +78,7 @@ class Job:
             "source": source,
             **first,
             **({"later": later} if later else {}),
-            "encoder": {key: each for key, each in encoder.items() if key not in ("threads", "why")},
+            "encoder": {key: value for key, value in encoder.items() if key not in ("threads", "why")},
             "span": asdict(self.plan.span),
             "versions": {"plan": PLAN_VERSION, **versions()},
         }
@@ -89,7 +86,7 @@ class Job:
     def begin(self, on_event: Listener) -> None:
         """Announce the job and its warnings."""
         facts = [stage.restorer.facts for stage in self.steps.stages]
-        names = ", ".join(each.name for each in facts)
+        names = ", ".join(fact.name for fact in facts)
         on_event(Started(*self.request.names, self.request.tasks, names, device_name(facts[0].device)))
         self.warn(self.warnings, on_event)
 
@@ -102,7 +99,7 @@ class Job:
             "encoder_threads": encoder.threads,
             "encoder_options": encoder.settings,
             "copied_streams": self.plan.copy,
-            "copied": [asdict(each) for each in self.info.streams if each.index in self.plan.copy],
+            "copied": [asdict(stream) for stream in self.info.streams if stream.index in self.plan.copy],
             "decisions": self.decisions(),
             "clips": [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages],
             "weights": self.weights(),
@@ -115,8 +112,8 @@ class Job:
     def weights(self) -> dict[str, str]:
         """Return the sha256 of each file of weights that the steps use, by its name there."""
         facts = (stage.restorer.facts for stage in self.steps.stages)
-        files = (each.files or ((each.name, each.weights),) for each in facts if each.weights)
-        return {name: found for part in files for name, found in part}
+        files = (fact.files or ((fact.name, fact.weights),) for fact in facts if fact.weights)
+        return {name: checksum for part in files for name, checksum in part}
 
     def tag(self, damage: str | None = None) -> str | None:
         """Return the sentence on how the output was made, for its tags (`media.probe.Tag`); None without
@@ -124,24 +121,24 @@ class Job:
         """
         if not self.options.tags:
             return None
-        made = []
+        parts = []
         for stage in self.steps.stages:
-            facts, given = stage.restorer.facts, changed_values(stage.step.options, "pixels")
-            settings = [f"{name}={value}" for name, value in given.items() if name != "model"]
-            made.append(" ".join([stage.step.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
+            facts, changes = stage.restorer.facts, changed_values(stage.step.options, "pixels")
+            settings = [f"{name}={value}" for name, value in changes.items() if name != "model"]
+            parts.append(" ".join([stage.step.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
         if frames := len(self.plan.timeline.pts):
-            made.append("; ".join(filter(None, (f"{frames} frames", damage))))
+            parts.append("; ".join(filter(None, (f"{frames} frames", damage))))
         job = f"{self.request.job(self.plan.source)} " if self.request.source.is_stored else ""
-        return f"vidrestore {job}{__version__}: {'; '.join(made)}"
+        return f"vidrestore {job}{__version__}: {'; '.join(parts)}"
 
     def decisions(self) -> dict[str, str]:
         """Return what was chosen automatically, in words."""
         plan, scan = self.plan, self.reader.scan
         words = scan.in_words if scan else None
-        found = decisions(self.info, self.request.output, plan.encoder, plan.copy, words)
+        choices = decisions(self.info, self.request.output, plan.encoder, plan.copy, words)
         if self.enlarged_as:
-            found["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
-        return found
+            choices["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
+        return choices
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
         for warning in warnings:
@@ -202,12 +199,12 @@ class Job:
 
     def _set_back(self) -> str:
         """Return a warning of a clock that is set back. Raises MediaError if copied sound can't follow."""
-        (place, moved), *others = self.reader.restarts
+        (place, moved), *rest = self.reader.restarts
         tick = float(self.reader.stored.time_base)
         text = f"the clock of the video is set back at {place * tick:.3f} s"
-        if more := len(others):
+        if more := len(rest):
             text += f" and at {more} place{'s' * (more > 1)} after it"
-        sound = any(each.kind == "audio" and each.index in self.plan.copy for each in self.info.streams)
+        sound = any(stream.kind == "audio" and stream.index in self.plan.copy for stream in self.info.streams)
         if sound and abs(moved) * tick > MOST_APART:
             raise MediaError(
                 f"{self.info.path}: {text}, and copied sound does not follow the {moved * tick:.3f} s; split "
@@ -247,7 +244,7 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
             step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
     warnings = *_odd_options(request), *content.warnings
-    warnings = *warnings, *(warning for each in restorers for warning in each.facts.warnings)
+    warnings = *warnings, *(warning for restorer in restorers for warning in restorer.facts.warnings)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(
@@ -285,11 +282,11 @@ def plan_source(job: Job, on_event: Listener = ignore_event) -> Plan:
     return job.plan
 
 
-def damage_summary(found: str | None, copied: str | None = None) -> str | None:
-    """Return the damage of a source in one sentence: `found` in its video, `copied` in its other streams."""
-    if copied and not found:
-        return f"the source is damaged: {copied}"
-    return "; ".join(part for part in (found, copied) if part) or None
+def damage_summary(video_damage: str | None, stream_damage: str | None = None) -> str | None:
+    """Return the damage of a source in one sentence: of its video, and of its copied streams."""
+    if stream_damage and not video_damage:
+        return f"the source is damaged: {stream_damage}"
+    return "; ".join(part for part in (video_damage, stream_damage) if part) or None
 
 
 def _identity(stage: Stage) -> dict[str, Any]:
@@ -302,8 +299,8 @@ def _identity(stage: Stage) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """Return the versions of vidrestore and of the packages that decide what it writes."""
-    found: dict[str, str | None] = {"vidrestore": __version__, "av": None, "torch": None}
+    packages: dict[str, str | None] = {"vidrestore": __version__, "av": None, "torch": None}
     for package in ("av", "torch"):
         with suppress(PackageNotFoundError):  # a build that was not installed as a package
-            found[package] = version(package)
-    return found
+            packages[package] = version(package)
+    return packages

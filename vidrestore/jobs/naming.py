@@ -56,7 +56,7 @@ def expand_sources(
     A named picture is a photo. The pictures of a folder or pattern without videos are the frames of one
     video, or photos if `photos` is set. With `recursive`, folders below are included, and ** in a pattern
     matches any folders. Outputs of vidrestore, work folders and hidden files are skipped in folders and
-    patterns. A named output is skipped if its source is named as well (`made_of_others`), since a pattern of
+    patterns. A named output is skipped if its source is named as well (`named_outputs`), since a pattern of
     the shell may match both. Raises OptionError for an empty name, MediaError for a folder or pattern without
     a video.
     """
@@ -72,13 +72,13 @@ def expand_sources(
         is_writable = target.suffix in MUXERS or target.suffix in PICTURE_ENCODERS
         if is_writable and not glob.has_magic(target.name):
             raise OptionError(f"{target}: no such file; if it is to be written, use `output={target}`")
-    left_out = made_of_others(sources)
-    found: dict[Source, str] = {}
+    left_out = named_outputs(sources)
+    files: dict[Source, str] = {}
     for source in sources:
         if source.name not in left_out:
-            for each, below in _expand(source, recursive, photos):
-                found.setdefault(each, below)
-    return found
+            for file, folder in _expand(source, recursive, photos):
+                files.setdefault(file, folder)
+    return files
 
 
 def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
@@ -94,18 +94,18 @@ def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Ite
             f"{len(named)} numbered pictures were named, and each is restored by itself; if they are frames "
         )
         yield named[0], f"{text}of a video, name '{pattern}' instead"
-    for source in (each for each in sources if each.is_many):
+    for source in (source for source in sources if source.is_many):
         if os.path.isdir(source):
-            found = [path for path, _ in _in_folder(source.name, recursive)]
+            paths = [path for path, _ in _in_folder(source.name, recursive)]
         else:
-            found = [path for path in glob.glob(source.name) if os.path.isfile(path)]
-        if not photos and (note := _note_on_pictures(found)):
+            paths = [path for path in glob.glob(source.name) if os.path.isfile(path)]
+        if not photos and (note := _note_on_pictures(paths)):
             yield source.name, note
-        if note := unread(_others(found)):
+        if note := unread(_unknown_files(paths)):
             yield source.name, note
 
 
-def _others(paths: Sequence[str]) -> list[str]:
+def _unknown_files(paths: Sequence[str]) -> list[str]:
     """Return the files that are neither videos nor pictures that can be read, nor our outputs."""
     kinds = VIDEO_SUFFIXES | KINDS.keys()
     return [path for path in paths if Path(path).suffix.lower() not in kinds and not is_our_output(path)]
@@ -128,16 +128,16 @@ def _note_on_pictures(paths: Sequence[str]) -> str | None:
     return None
 
 
-def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
+def named_outputs(sources: Sequence[Source]) -> dict[str, str]:
     """Return the named videos that are outputs of another named video, each with that video: a.denoised.mp4
     if a.mp4 is named, too.
     """
     named = [source.name for source in sources if not source.is_pipe and not source.is_many]
-    videos = {str(Path(source).with_suffix("")): source for source in named} | {each: each for each in named}
+    videos = {str(Path(source).with_suffix("")): source for source in named} | {name: name for name in named}
     origins = {
         source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
         for source in named
-        if _is_made(source)
+        if _has_our_suffix(source)
     }
     return {source: origin for source, origin in origins.items() if origin}
 
@@ -148,8 +148,8 @@ def are_many(sources: Sequence[Source]) -> bool:
 
 
 def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Source, str]]:
-    if photos and source.is_pattern and (found := source.existing()):
-        yield from ((Source(path), "") for path in found.values())
+    if photos and source.is_pattern and (pictures := source.existing()):
+        yield from ((Source(path), "") for path in pictures.values())
         return
     if not source.is_many:
         yield source, ""
@@ -157,25 +157,25 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     if os.path.isdir(source):
         paths = list(_in_folder(source.name, recursive))
     else:
-        wanted = _THUMBNAILS in source.path.parts
+        with_thumbnails = _THUMBNAILS in source.path.parts
         matching = sorted(glob.glob(source.name, recursive=recursive))
-        paths = [(path, "") for path in matching if wanted or _THUMBNAILS not in Path(path).parts]
-    videos = [(path, below) for path, below in paths if _is_video(path, photos=photos)]
+        paths = [(path, "") for path in matching if with_thumbnails or _THUMBNAILS not in Path(path).parts]
+    videos = [(path, folder) for path, folder in paths if _is_video(path, photos=photos)]
     if not videos and source.pictures:
         yield source, ""
     elif not videos:
-        raise _nothing_there(source, [path for path, _ in paths])
-    yield from ((Source(path), below) for path, below in videos)
+        raise _no_video_error(source, [path for path, _ in paths])
+    yield from ((Source(path), folder) for path, folder in videos)
 
 
-def _nothing_there(source: Source, paths: list[str]) -> MediaError:
+def _no_video_error(source: Source, paths: list[str]) -> MediaError:
     kind = "the folder" if os.path.isdir(source) else "the pattern"
     expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
     if any(map(is_picture, paths)):
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
     if os.path.isdir(source) and any(_is_video(path) for path, _ in _in_folder(source.name, recursive=True)):
         expected = "videos are in folders below: add `recursive`"
-    expected = unread(_others(paths)) or expected
+    expected = unread(_unknown_files(paths)) or expected
     return MediaError(f"{source}: {kind} holds no video file to restore; {expected}")
 
 
@@ -187,10 +187,10 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
     def unreadable(error: OSError) -> None:
         raise MediaError(f"{error.filename}: the folder can't be read ({error.strerror})") from error
 
-    for here, folders, files in os.walk(folder, onerror=unreadable):
-        below = os.path.relpath(here, folder)
+    for parent, folders, files in os.walk(folder, onerror=unreadable):
+        below = os.path.relpath(parent, folder)
         for name in sorted(files):
-            yield str(Path(here, name)), "" if below == "." else below
+            yield str(Path(parent, name)), "" if below == "." else below
         folders[:] = sorted(
             name
             for name in folders
@@ -210,10 +210,10 @@ def _is_video(path: str, *, photos: bool = False) -> bool:
 def is_our_output(path: str) -> bool:
     """Return True if the name is that of an output or work folder of vidrestore, or of a hidden file."""
     name = Path(path).name
-    return name.startswith(".") or name.endswith(WORK_SUFFIX) or _is_made(path)
+    return name.startswith(".") or name.endswith(WORK_SUFFIX) or _has_our_suffix(path)
 
 
-def _is_made(path: str) -> bool:
+def _has_our_suffix(path: str) -> bool:
     parts = Path(path).name.split(".")
     return len(parts) > 2 and parts[-2] in {*(task.suffix for task in TASKS.values()), *ENLARGED, PREVIEW}
 
@@ -225,12 +225,12 @@ def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
     sources, folds = defaultdict[str, list[str]](list), sys.platform in ("win32", "darwin")
     for source, target in outputs.items():
         sources[target.name.casefold() if folds else target.name].append(source)
-    twice = (those for those in sources.values() if len(those) > 1)
-    return {each: [other for other in those if other != each] for those in twice for each in those}
+    clashes = (group for group in sources.values() if len(group) > 1)
+    return {source: [other for other in group if other != source] for group in clashes for source in group}
 
 
 def output_for(
-    source: Source, output: str | None, suffix: str, *, several: bool = False, full: bool = False
+    source: Source, output: str | None, suffix: str, *, is_batch: bool = False, full: bool = False
 ) -> Target:
     """Return the restored video: `output`, or the default name in the folder `output` or beside
     the source. With `full` the name keeps a suffix that can't be written: tape.avi.SUFFIX.mkv.
@@ -241,12 +241,12 @@ def output_for(
     if output == "":
         raise OptionError("`output` is empty; give it the name of a file or folder")
     if output is not None and Target(output).is_pipe:
-        if several:
+        if is_batch:
             raise OptionError("several inputs can't go into one pipe; give `output` a folder")
         return Target(output)
     into_folder = output is not None and (os.path.isdir(output) or output.endswith(("/", os.sep)))
     if output is not None and not into_folder:
-        if several:
+        if is_batch:
             raise OptionError(
                 f"several inputs can't be written to one file, {output}; give `output` a folder (with a "
                 "slash at its end if it doesn't exist yet)"
@@ -254,12 +254,12 @@ def output_for(
         return Target(output)
     if source.is_pipe:
         raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
-    with suppress(MediaError) if several else nullcontext():
+    with suppress(MediaError) if is_batch else nullcontext():
         if source.pictures:
-            return Target(_pictures_for(source.pictures, output, suffix, several=several, full=full))
+            return Target(_pictures_for(source.pictures, output, suffix, is_batch=is_batch, full=full))
     path = source.path
-    kept = path.suffix.lower() in MUXERS and _has_encoder(path)
-    name = f"{path.name if full and not kept else path.stem}.{suffix}{path.suffix if kept else ANY_CONTAINER}"
+    fits = path.suffix.lower() in MUXERS and _has_encoder(path)
+    name = f"{path.name if full and not fits else path.stem}.{suffix}{path.suffix if fits else ANY_CONTAINER}"
     return Target(str((path.parent if output is None else Path(output)) / name))
 
 
@@ -282,15 +282,15 @@ def _has_encoder(path: Path) -> bool:
         return True  # the work on it will raise the error
 
 
-def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool, full: bool) -> str:
+def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, is_batch: bool, full: bool) -> str:
     """Return the output for pictures: a photo beside a photo, and for frames of a video a pattern of the same
     names, in the folder `output` or in one beside their own. The preview of frames is a video.
     """
     source = Path(pictures.source)
     if source.is_file():
-        kept = source.suffix.lower() in PICTURE_ENCODERS
-        stem = source.name if full and not kept else source.stem
-        name = f"{stem}.{suffix}{source.suffix if kept else '.png'}"
+        fits = source.suffix.lower() in PICTURE_ENCODERS
+        stem = source.name if full and not fits else source.stem
+        name = f"{stem}.{suffix}{source.suffix if fits else '.png'}"
         return str(source.with_name(name) if output is None else Path(output, name))
     folder = source if source.is_dir() else source.parent
     if folder.name in ("", ".."):  # the working folder, or a root
@@ -303,4 +303,4 @@ def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, severa
         pattern = pattern.with_suffix(".png")
     if output is None:
         return str(folder.with_name(f"{folder.name}.{suffix}") / pattern)
-    return str(Path(output, folder.name, pattern) if several else Path(output, pattern))
+    return str(Path(output, folder.name, pattern) if is_batch else Path(output, pattern))

@@ -14,13 +14,12 @@ import numpy as np
 
 from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import Finished, Listener
+from vidrestore.events import Listener, Summary
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
 from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.steps import write_frames
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.media.source import PIPE
@@ -48,10 +47,9 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
         count, warnings = _write_pairs(job, request.options.drop)
         job.warn(warnings, on_event)
         damage = job.damage
-    summary = Summary(
-        source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage
-    )
-    on_event(Finished(source, output, count, summary.seconds, damage))
+    scenes = tuple(job.plan.timeline.scenes)
+    summary = Summary(source, output, count, time.monotonic() - began, damage, scenes)
+    on_event(summary)
     return summary
 
 
@@ -59,8 +57,8 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
     """Return the part from `start`, or from a third of the video, or earlier if that is too short for it."""
     video, start = reader.info.video, options.start
     # sound may last longer than the picture
-    own = None if video.duration is None else video.duration * video.time_base
-    lengths = [length for length in (reader.info.duration, own) if length is not None]
+    video_length = None if video.duration is None else video.duration * video.time_base
+    lengths = [length for length in (reader.info.duration, video_length) if length is not None]
     if start is None and lengths:
         start = max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds))
     return find_span(reader, start, seconds)
@@ -81,20 +79,20 @@ def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
         for after in restored:
             yield side_by_side(enlarged_frame(sources.popleft(), video, scale), after, video)
 
-    write_frames(job.restored(_remembered(job.decoded(), sources)), writer, pairs)
+    write_frames(job.restored(_tee(job.decoded(), sources)), writer, pairs)
     return writer.frames, [*warnings, *writer.warnings]
 
 
 def _sound(job: Job, drop: frozenset[str]) -> tuple[tuple[int, ...], list[str]]:
     """Return the sound to copy, and a warning if the output can't hold it."""
-    others = EVERY_KIND - {"audio"}
+    non_audio = EVERY_KIND - {"audio"}
     try:
-        return check_streams(job.info, job.request.output, others | drop), []
+        return check_streams(job.info, job.request.output, non_audio | drop), []
     except MediaError as error:
         return (), [f"the preview has no sound: {error}"]
 
 
-def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Generator[Frame]:
+def _tee(frames: Generator[Frame], sources: deque[Frame]) -> Generator[Frame]:
     with closing(frames):
         for frame in frames:
             sources.append(frame)
@@ -109,20 +107,20 @@ def side_by_side_info(info: SourceInfo, scale: Scale = 1) -> SourceInfo:
     """
     video = info.video
     height, width = enlarged_size(video.height, video.width, scale)
-    lines, width = height, _whole(width, video.format.chroma_width_shift)
-    height = _whole(height, video.format.chroma_height_shift)
+    lines, width = height, _multiple(width, video.format.chroma_width_shift)
+    height = _multiple(height, video.format.chroma_height_shift)
     if video.format.family == "yuv" and video.colour.matrix == UNSPECIFIED:
         video = replace(
             video,
             colour=replace(video.colour, matrix=matrix_of(video.format, video.colour, lines)),
         )
-    axis, _ = _placed(video)
+    axis, _ = _orientation(video)
     streams = tuple(stream for stream in info.streams if stream.index == video.index)
     video = replace(video, width=width * (1 + axis), height=height * (2 - axis))
     return replace(info, path=PIPE, video=video, streams=streams, chapters=0, metadata={})
 
 
-def _placed(video: VideoInfo) -> tuple[int, bool]:
+def _orientation(video: VideoInfo) -> tuple[int, bool]:
     """Return the axis of stored rows and columns along which a shown picture runs from left to right, and
     whether it runs backwards.
 
@@ -136,9 +134,9 @@ def _placed(video: VideoInfo) -> tuple[int, bool]:
 
 def side_by_side(before: Frame, after: Frame, video: VideoInfo) -> Frame:
     """Return the two pictures as one, `before` on the left as it is shown."""
-    pixels, (axis, backwards) = video.format, _placed(video)
+    pixels, (axis, backwards) = video.format, _orientation(video)
     height, width = before.planes[0].shape
-    height, width = _whole(height, pixels.chroma_height_shift), _whole(width, pixels.chroma_width_shift)
+    height, width = _multiple(height, pixels.chroma_height_shift), _multiple(width, pixels.chroma_width_shift)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     first, second = (after, before) if backwards else (before, after)
     pairs = zip(first.planes, second.planes, sizes, strict=True)
@@ -148,5 +146,5 @@ def side_by_side(before: Frame, after: Frame, video: VideoInfo) -> Frame:
     )
 
 
-def _whole(size: int, shift: int) -> int:
+def _multiple(size: int, shift: int) -> int:
     return size >> shift << shift

@@ -53,12 +53,12 @@ class LoadedSteps:
 
     def __call__(self, step: Step, begin: Callable[[], None] = lambda: None) -> Restorer:
         """Return the restorer of a step; `begin` is called before it is loaded."""
-        wanted = {"task": step.task} | values_of(step.options, "pixels", "machine")
+        key = {"task": step.task} | values_of(step.options, "pixels", "machine")
         for loaded, restorer in self._loaded:
-            if loaded == wanted:
+            if loaded == key:
                 return restorer
         begin()
-        self._loaded.append((wanted, load_step(step)))
+        self._loaded.append((key, load_step(step)))
         return self._loaded[-1][1]
 
 
@@ -143,7 +143,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, frozenset):
         return sorted(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {key: _plain(each) for key, each in asdict(value).items()}
+        return {key: _plain(item) for key, item in asdict(value).items()}
     if isinstance(value, float) and value.is_integer():
         return int(value)  # 20 and 20.0 mean the same
     return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)

@@ -58,11 +58,11 @@ _KINDS = {
 
 
 class DifferentJobError(PlanError):
-    """The work folder belongs to another job; `found` says how it differs, without the way out."""
+    """The work folder belongs to another job; `difference` says how it differs, without the way out."""
 
-    def __init__(self, found: str, way_out: str) -> None:
-        super().__init__(f"{found}{way_out}")
-        self.found = found
+    def __init__(self, difference: str, way_out: str) -> None:
+        super().__init__(f"{difference}{way_out}")
+        self.difference = difference
 
 
 class WorkFolder:
@@ -101,10 +101,10 @@ class WorkFolder:
 
         Raises BusyError if another process works on it, MediaError if the folder can't be made.
         """
-        with ExitStack() as held:
-            held.callback(_remove_empty, self.place)
-            self._lock(held, shared=shared)
-            held.callback(_remove_empty, self.path)
+        with ExitStack() as stack:
+            stack.callback(_remove_empty, self.place)
+            self._lock(stack, shared=shared)
+            stack.callback(_remove_empty, self.path)
             try:
                 yield
             finally:
@@ -112,11 +112,11 @@ class WorkFolder:
                 if not (self.has_job and (is_planned or self.finished())):
                     self.remove()
 
-    def _lock(self, held: ExitStack, *, shared: bool) -> None:
+    def _lock(self, stack: ExitStack, *, shared: bool) -> None:
         for attempt in range(ATTEMPTS):
             try:
                 _make_own(self.place)
-                held.enter_context(locked(self.place / LOCK, wait=shared))
+                stack.enter_context(locked(self.place / LOCK, wait=shared))
                 break
             except FileNotFoundError as error:  # removed by a process that has finished
                 if is_too_long(self.path):
@@ -261,15 +261,15 @@ def _make_own(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
         return
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode):
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode):
         raise MediaError(
             f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose "
             "another `work_dir`"
         )
-    if not is_own(found, folder.parent):
+    if not is_own(status, folder.parent):
         raise MediaError(
-            f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
+            f"{folder}: belongs to another user (number {status.st_uid}), who could change the work in it; "
             "remove it, or give `output` another name"
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,21 +16,23 @@ from typing import TYPE_CHECKING, Unpack
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.event_log import Logged
-from vidrestore.events import Event, Failed, Listener, Warned, ignore_event
+from vidrestore.events import Event, Failed, Listener, Summary, Warned, ignore_event
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
 from vidrestore.jobs.check import check, earlier_summary, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import expected_frames
 from vidrestore.media.source import PIPE, Source, Target, standard_input
 from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
+from vidrestore.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job
     from vidrestore.jobs.segmented import SegmentedWork
+    from vidrestore.pipeline.conversions import Changes
+    from vidrestore.pipeline.plan import Scene
 
 Y4M_MAGIC = b"YUV4MPEG2"
 
@@ -56,17 +58,17 @@ def restore(
     the same call resumes from there; once the output is finished, the same call does nothing. Events are also
     logged, by the logger `vidrestore`.
     """
-    chosen = chosen_options(RestoreOptions, options, overrides)
-    request = request_for(source, output, Step(task, chosen))
+    step_options = chosen_options(RestoreOptions, options, overrides)
+    request = request_for(source, output, Step(task, step_options))
     return restore_request(request, on_event=Logged(on_event or ignore_event))
 
 
 def request_for(source: str | os.PathLike[str], output: str | os.PathLike[str] | None, step: Step) -> Request:
     """Return the request for a file, whose output by default is beside it."""
-    known, suffix = Source.of(source), suffix_of(step.task, step.options)
-    target = output_for(known, None if output is None else Target.of(output).name, suffix)
+    video, suffix = Source.of(source), suffix_of(step.task, step.options)
+    target = output_for(video, None if output is None else Target.of(output).name, suffix)
     target.make_folder()
-    return Request(known, target, (step,))
+    return Request(video, target, (step,))
 
 
 def restore_request(
@@ -104,7 +106,7 @@ def join(work: SegmentedWork, began: float) -> Summary:
     """Join the segments and announce the summary; `began` is when this run did, by `time.monotonic`."""
     job, on_event = work.job, work.on_event
     job.warn(work.join(), on_event)
-    return announced(_summary(job, began, work.damage, work.retried, work.reused), on_event)
+    return finish(job, began, work.damage, work.retried, on_event, work.reused)
 
 
 @contextmanager
@@ -117,12 +119,12 @@ def warn_if_stopped(
     try:
         yield
     except BaseException:
-        count, what = (work.finished_frames(), "frame") if work else (0, "finished segment")
+        count, unit = (work.finished_frames(), "frame") if work else (0, "finished segment")
         if folder and not work:
             count = len(folder.finished())
-        left = f"1 {what} is" if count == 1 else f"{count} {what}s are"
+        amount = f"1 {unit} is" if count == 1 else f"{count} {unit}s are"
         if folder and count:
-            text = f"stopped; {left} kept in {folder.path}, and the same command resumes from there"
+            text = f"stopped; {amount} kept in {folder.path}, and the same command resumes from there"
             on_event(Warned(job.info.path, text))
         elif work or not folder:
             when = " before a clip was finished" if work else ""  # a bar counts parts of clips, too
@@ -144,25 +146,42 @@ def _stream(job: Job, on_event: Listener) -> Summary:
     with nullcontext() if piped else warn_if_stopped(job, None, on_event):
         writer = job.writer()
         write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
-    summary = _summary(job, began, damage_summary(job.damage, writer.damage), job.steps.retried)
     job.warn(writer.warnings, on_event)
-    return announced(summary, on_event)
+    return finish(job, began, damage_summary(job.damage, writer.damage), job.steps.retried, on_event)
 
 
-def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:
-    timeline, seconds = job.plan.timeline, time.monotonic() - began
-    scenes = tuple(timeline.scenes)
-    return Summary(
-        job.info.path,
-        job.plan.output,
-        len(timeline.pts),
-        seconds,
-        scenes,
-        damage,
-        retried=retried,
-        reused=reused,
-        changes=job.steps.changes,
+def finish(
+    job: Job, began: float, damage: str | None, retried: int, on_event: Listener, reused: int = 0
+) -> Summary:
+    """Warn of what the user should know about the result; return its summary, the last event."""
+    timeline, changes, seconds = job.plan.timeline, job.steps.changes, time.monotonic() - began
+    scenes, frames = tuple(timeline.scenes), len(timeline.pts)
+    job.warn(result_warnings(frames, scenes, retried, changes), on_event)
+    summary = Summary(
+        job.info.path, job.plan.output, frames, seconds, damage, scenes, retried, reused, changes=changes
     )
+    on_event(summary)
+    return summary
+
+
+def result_warnings(
+    frames: int, scenes: Sequence[Scene], retried: int, changes: Iterable[tuple[str, Changes]]
+) -> Iterator[str]:
+    """Yield warnings about clips restored twice, frames left as they are, and noise that may be wrong."""
+    if retried:
+        yield f"{retried} clips went beyond half precision and were restored again in fp32"
+    for task, change in changes:
+        if change.unchanged and task != "deblur":
+            frames_of_all = f"{change.unchanged} of {change.frames} frames"
+            yield f"no {TASKS[task].removes} was found in {frames_of_all}, which stay as they are"
+    measured = [scene for scene in scenes if scene.rms]
+    if measured and not any(level for scene in measured for level in scene.sigma):
+        yield "no noise was found, so nothing was removed; set its strength with `sigma`"
+    elif measured and frames == 1:
+        yield (
+            "its noise was measured on one frame, where fine texture looks the same; if texture is gone, "
+            "set a lower `sigma`, if coarse noise is left, a higher one"
+        )
 
 
 # A container on standard input: stored in a file while it is restored, as it is read more than once
@@ -186,8 +205,8 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
 
     Raises MediaError if there is no room; errors in the block name "-", too.
     """
-    beside = gettempdir() if request.output.is_pipe else str(request.output.absolute().path.parent)
-    folder = request.options.work_dir or beside
+    output_folder = gettempdir() if request.output.is_pipe else str(request.output.absolute().path.parent)
+    folder = request.options.work_dir or output_folder
     on_event(Warned(PIPE, f"not y4m: stored in {folder} first, as containers are read more than once"))
     target = Path(folder) / "stdin"  # a partial file, which never gets this name
     try:

@@ -29,10 +29,10 @@ from vidrestore.events import Listener, Warned
 from vidrestore.files.regular import digest
 from vidrestore.files.stopping import delayed_signals
 from vidrestore.frames import Frame
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.space import check_space, video_sizes
-from vidrestore.jobs.summary import counted
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import PictureFiles
 from vidrestore.media.reader import expected_frames
@@ -50,9 +50,9 @@ MINUTE = 60.0
 
 @dataclass(frozen=True)
 class Segment:
-    """Frames [first, stop) of the video; `number` is that of the planned segment that they are a part of."""
+    """Frames [first, stop) of the video."""
 
-    number: int
+    number: int  # of the planned segment that they are a part of
     first: int
     stop: int
 
@@ -91,11 +91,7 @@ def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 class SegmentedWork:
-    """A checked job and its work folder, which must be locked.
-
-    `reused` counts frames of earlier runs or other processes; `damage` describes the damage of the source
-    once the video is joined. The plan sets `source_damage`, the damage of its pictures.
-    """
+    """A checked job and its work folder, which must be locked."""
 
     def __init__(
         self, job: Job, folder: WorkFolder, on_event: Listener, name: str, *, overwrite: bool
@@ -104,10 +100,10 @@ class SegmentedWork:
         self.job, self.folder, self.on_event, self.name = job, folder, on_event, name
         self.overwrite = overwrite
         self.is_planned = False
-        self.source_damage: str | None = None
-        self.reused = 0
+        self.source_damage: str | None = None  # of its pictures, once they are planned
+        self.reused = 0  # frames of earlier runs or other processes
         self.retried_elsewhere = 0  # clips, by other processes
-        self.damage: str | None = None
+        self.damage: str | None = None  # of the source, once the video is joined
         self._checked: dict[Path, SegmentFacts] = {}
 
     @classmethod
@@ -116,9 +112,9 @@ class SegmentedWork:
         it, too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
         """
         identity = job.identity()
-        began = _begun(job, folder, identity, on_event, shared=shared)
-        for at, stage in enumerate(job.steps.stages):  # memory may be other now
-            stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
+        began = _begin_job(job, folder, identity, on_event, shared=shared)
+        for step, stage in enumerate(job.steps.stages):  # memory may be other now
+            stage.length, stage.overlap = began[_fact("clip", step)], began[_fact("overlap", step)]
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
         work = cls(job, folder, on_event, digest(identity), overwrite=began["overwrite"])
@@ -156,50 +152,50 @@ class SegmentedWork:
         if not job.plan.timeline.pts:
             raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
         content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
-        found = {"damage": job.damage, "restarted": bool(job.reader.restarts or job.reader.mended)}
-        self.folder.write("plan", content | found)
-        self._set_found(found)
+        facts = {"damage": job.damage, "restarted": bool(job.reader.restarts or job.reader.mended)}
+        self.folder.write("plan", content | facts)
+        self._set_facts(facts)
 
     def load_plan(self) -> bool:
         """Load the plan if a process has finished it; return False otherwise."""
-        kept = self.folder.read("plan")
-        if kept is not None and kept["name"] == self.name:
+        record = self.folder.read("plan")
+        if record is not None and record["name"] == self.name:
             try:
-                self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
+                self.job.plan.timeline = Timeline.from_compact(record["timeline"])
             except ValueError as error:
                 self.folder.note_broken("plan", error)
             else:
-                self._set_found(kept)
+                self._set_facts(record)
                 return True
         return False
 
-    def _set_found(self, found: Mapping[str, Any]) -> None:
+    def _set_facts(self, facts: Mapping[str, Any]) -> None:
         self.is_planned = True
-        self.source_damage = found["damage"]
-        self.job.reader.restarted = found["restarted"]
+        self.source_damage = facts["damage"]
+        self.job.reader.restarted = facts["restarted"]
 
     # Segments
 
-    def left(self) -> list[Segment]:
+    def unfinished(self) -> list[Segment]:
         """Return the parts of segments that no process has finished, without a check of the others."""
         edges = [0, *chain.from_iterable(self._finished()), len(self.job.plan.timeline.pts)]
         gaps = [(first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True) if first < stop]
         return [
-            Segment(each.number, max(first, each.first), min(stop, each.stop))
-            for each in self.segments
+            Segment(segment.number, max(first, segment.first), min(stop, segment.stop))
+            for segment in self.segments
             for first, stop in gaps
-            if first < each.stop and each.first < stop
+            if first < segment.stop and segment.first < stop
         ]
 
     def _finished(self) -> list[Bounds]:
         """Return the bounds of the finished segments in order; of two that overlap, as two shards may write
         them, only the first.
         """
-        found: list[Bounds] = []
+        bounds: list[Bounds] = []
         for first, stop in self.folder.finished():
-            if first >= (found[-1][1] if found else 0):
-                found.append((first, stop))
-        return found
+            if first >= (bounds[-1][1] if bounds else 0):
+                bounds.append((first, stop))
+        return bounds
 
     def missing(self) -> list[Segment]:
         """Return the parts of segments that are still to be restored. Segments that exist are read and
@@ -207,7 +203,7 @@ class SegmentedWork:
         """
         while not all(self._is_whole(bounds) for bounds in self._finished()):
             pass
-        return self.left()
+        return self.unfinished()
 
     def _is_whole(self, bounds: Bounds) -> bool:
         path = self.folder.segment(bounds)
@@ -286,8 +282,8 @@ class SegmentedWork:
                         break
                 else:
                     if writer.frames != (expected := segment.stop - first):
-                        found = f"frame {first} and on: {writer.frames} of {expected} came"
-                        raise PlanError(f"{self.job.info.path}, {found}; has the source changed?")
+                        problem = f"frame {first} and on: {writer.frames} of {expected} came"
+                        raise PlanError(f"{self.job.info.path}, {problem}; has the source changed?")
             first += writer.frames
 
     def _is_full(self, began: float, first: int, frames: int) -> bool:
@@ -333,7 +329,7 @@ class SegmentedWork:
         self._joined().abort()
         job = self.job
         sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.scale)
-        if warning := check_space(self.folder.path, self.folder.output, *sizes, there=self.folder.size()):
+        if warning := check_space(self.folder.path, self.folder.output, *sizes, self.folder.size()):
             self.on_event(Warned(job.info.path, warning))
 
     def join(self) -> tuple[str, ...]:
@@ -384,20 +380,20 @@ class SegmentedWork:
         )
 
 
-def _begun(
+def _begin_job(
     job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, shared: bool
 ) -> dict[str, Any]:
     """Begin the job in the folder, or resume it; return its record."""
     options, facts = job.options, dict[str, Any](encoder_threads=job.plan.encoder.threads)
-    for at, stage in enumerate(job.steps.stages):
-        facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
+    for step, stage in enumerate(job.steps.stages):
+        facts |= {_fact("clip", step): stage.length, _fact("overlap", step): stage.overlap}
     begin = partial(folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite)
     try:
         return begin(restart=options.restart and not shared)
     except DifferentJobError as error:
         if shared or not options.overwrite:
             raise
-        on_event(Warned(job.info.path, f"{error.found}; it was discarded"))
+        on_event(Warned(job.info.path, f"{error.difference}; it was discarded"))
     return begin(restart=True)
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +17,7 @@ from pydantic import Field
 from vidrestore import __version__
 from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
-from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
+from vidrestore.events import Event, Listener, Planned, Started, Summary, Warned, plain
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.regular import LARGEST_PLAN, open_regular, parse_object, read_limited
 from vidrestore.jobs.request import Request, plain_options
@@ -26,8 +25,6 @@ from vidrestore.media.source import Source
 
 SCHEMA = 1
 SUFFIX = ".vidrestore.json"
-# What the head of a sidecar has that a plan or a run may replace: a plan replaces no record of a run.
-MADE = {"plan": f'"sidecar": {SCHEMA},\n "of": "plan"', "run": f'"sidecar": {SCHEMA},\n "of": '}
 LACKS = "made after the run, of which it lacks the plan, the noise and the times"
 
 
@@ -58,7 +55,7 @@ class Record:
         self.warnings: list[str] = []
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Started | Planned | Finished):
+        if isinstance(event, Started | Planned | Summary):
             self.events.append(event)
         elif isinstance(event, Warned):
             self.warnings.append(event.message)
@@ -80,12 +77,12 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
     Raises MediaError.
     """
     events = record.events
-    finished = next((each for each in events if isinstance(each, Finished)), None)
-    planned = next((each.details for each in events if isinstance(each, Planned)), {})
+    finished = next((event for event in events if isinstance(event, Summary)), None)
+    planned = next((event.details for event in events if isinstance(event, Planned)), {})
     details = {key: value for key, value in planned.items() if key != "plan"}
     if "plan" in planned:  # of a dry run: without the time of each frame
         details["scenes"] = planned["plan"]["timeline"]["clips"]
-    found = {
+    values = {
         "sidecar": SCHEMA,
         "of": "run" if finished else "plan",
         "vidrestore": __version__,
@@ -101,12 +98,12 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
         "warnings": record.warnings,
     }
     if finished and not planned:
-        found["lacks"] = LACKS
+        values["lacks"] = LACKS
     if finished:
-        found["result"] = _described(path, finished.output)
-        done = {"frames": finished.frames, "seconds": finished.seconds, "damage": finished.damage}
-        found["done"] = done | dict(finished.details)
-    content: dict[str, Any] = plain(found)
+        values["result"] = _described(path, finished.output)
+        done = finished.to_dict()
+        values["done"] = {name: done[name] for name in ("frames", "seconds", "damage")} | done["details"]
+    content: dict[str, Any] = plain(values)
     return content
 
 
@@ -118,14 +115,14 @@ def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"weights {name}: sha256 {checksum}"
     for part in ("source", "result"):
         if part in content:
-            each = content[part]
-            yield f"{part} {os.path.basename(each['path'])}: {each['bytes']} bytes, sha256 {each['sha256']}"
+            file = content[part]
+            yield f"{part} {os.path.basename(file['path'])}: {file['bytes']} bytes, sha256 {file['sha256']}"
 
 
 def _described(sidecar: Path, name: str) -> dict[str, Any]:
     """Return where a video is from the sidecar's folder, and its checksums."""
     place = os.path.relpath(name, sidecar.absolute().parent)
-    sizes = {each: os.path.getsize(each) for each in Source(name).files}
+    sizes = {path: os.path.getsize(path) for path in Source(name).files}
     return {"path": place, "bytes": sum(sizes.values()), "sha256": _checksum(name)}
 
 
@@ -142,10 +139,10 @@ def _checksum(name: str) -> str:
             raise MediaError(f"{path}: can't be read ({error.strerror})") from error
     if len(digests) == 1:
         return digests[0].hexdigest()
-    whole = digests[0].copy()
-    for each in digests[1:]:
-        whole.update(each.digest())
-    return whole.hexdigest()
+    digest = digests[0].copy()
+    for part in digests[1:]:
+        digest.update(part.digest())
+    return digest.hexdigest()
 
 
 def read_sidecar(path: Path) -> Recorded:
@@ -157,41 +154,30 @@ def read_sidecar(path: Path) -> Recorded:
         raise MediaError(f"{where} ({error})") from error
     except OSError as error:
         raise MediaError(f"{path}: can't be read ({error.strerror})") from error
-    known = {name: content[name] for name in ("sidecar", "source", "result") if name in content}
-    return checked(Recorded, known, where, MediaError)
-
-
-def is_of_same(path: Path, content: Mapping[str, Any]) -> bool:
-    """Return True if the sidecar at `path` records the same source and result as `content`."""
-    with suppress(MediaError):
-        return {name: content.get(name) for name in ("source", "result")} == {
-            name: each and asdict(each)
-            for name, each in vars(read_sidecar(path)).items()
-            if name != "sidecar"
-        }
-    return False
+    fields = {name: content[name] for name in ("sidecar", "source", "result") if name in content}
+    return checked(Recorded, fields, where, MediaError)
 
 
 def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
-    """Yield for source and result whether the file is as recorded, with a sentence. Raises MediaError
-    if it is not a sidecar.
+    """Yield for source and result True if the file is as recorded, with a sentence. Raises MediaError if it
+    is not a sidecar.
     """
     recorded = read_sidecar(Path(sidecar))
-    for each in (recorded.source, recorded.result):
-        if each:
-            yield _verified(os.path.normpath(Path(sidecar).parent / each.path), each.sha256)
+    for file in (recorded.source, recorded.result):
+        if file:
+            yield _verified(os.path.normpath(Path(sidecar).parent / file.path), file.sha256)
     if recorded.result is None:
         yield False, f"{sidecar}: of a dry run, which has no result"
 
 
 def _verified(name: str, recorded: str) -> tuple[bool, str]:
     try:
-        found = _checksum(name)
+        checksum = _checksum(name)
     except MediaError as error:
         return False, str(error)
-    if found == recorded:
-        return True, f"{name}: as recorded (sha256 {found[:12]}…)"
+    if checksum == recorded:
+        return True, f"{name}: as recorded (sha256 {checksum[:12]}…)"
     return (
         False,
-        f"{name}: differs from the record (sha256 {found[:12]}…, recorded {recorded[:12]}…)",
+        f"{name}: differs from the record (sha256 {checksum[:12]}…, recorded {recorded[:12]}…)",
     )

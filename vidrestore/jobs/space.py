@@ -26,22 +26,22 @@ def video_sizes(video: VideoInfo, encoder: EncoderChoice, frames: int, scale: Sc
     return int(frames * height * width * LOSSY[0] / 8), int(frames * height * width * LOSSY[1] / 8)
 
 
-def check_space(work: Path, output: Path, least: int, likely: int, there: int = 0) -> str | None:
+def check_space(work: Path, output: Path, least: int, likely: int, segment_bytes: int = 0) -> str | None:
     """Return a warning if there is less room than segments and video are likely to take. MediaError if there
     certainly is too little.
 
-    `work` is the folder of the segments, which take as much as the video; `there` bytes of them are finished.
+    `work` is the folder of the segments, which take as much as the video, `segment_bytes` so far.
     """
     home = output.absolute().parent
     is_same_disk = os.stat(work).st_dev == os.stat(home).st_dev
     for folder, copies in [(work, 2)] if is_same_disk else [(work, 1), (home, 1)]:
         free = shutil.disk_usage(folder).free
         for size, certain in ((least, True), (likely, False)):
-            needed = copies * size - there * (folder == work)
-            if free < needed:
+            demand = copies * size - segment_bytes * (folder == work)
+            if free < demand:
                 text = (
                     f"{folder}: {_size(free)} free, but {'at least' if certain else 'probably'} "
-                    f"{_size(needed)} are needed"
+                    f"{_size(demand)} are needed"
                 )
                 text += ", as joining needs twice the output's size" if copies == 2 else ""
                 if certain:

@@ -43,7 +43,7 @@ ONE = 0  # bytes of a queue that holds a single clip, however large
 
 def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:
     """Return how many times larger the last step's frames are than the source's."""
-    enlarging = next((step for step in steps if TASKS[step.task].scale > 1), None)
+    enlarging = next((step for step in steps if step.task in TASKS and TASKS[step.task].scale > 1), None)
     return (
         1 if enlarging is None else output_scale(TASKS[enlarging.task].scale, enlarging.options, video.height)
     )
@@ -61,8 +61,8 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
         return "compressed", "a pipe has no record of its coder"
     pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
     with closing(reader.frames()) as decoded:
-        seen = islice(decoded, NOISE_STEP)
-        clips = list(planned_clips(seen, timeline, pixels, None, detect=False))
+        sample = islice(decoded, NOISE_STEP)
+        clips = list(planned_clips(sample, timeline, pixels, None, detect=False))
     losses = [frame.loss[0] for _, frames in clips for frame in frames]
     kind, why = kind_by_coding(reader.info, fmean(losses) if losses else 0.0)
     noisy = kind == "clean" and any(clip.rms[0] for clip, _ in clips)
@@ -70,9 +70,7 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
 
 
 class Stage:
-    """One loaded step for `video`, the frames of the step before it. `length` and `overlap` are those of its
-    clips.
-    """
+    """One loaded step for `video`, the frames of the step before it, in clips of `length` frames."""
 
     def __init__(self, step: Step, restorer: Restorer, video: VideoInfo) -> None:
         options = step.options
@@ -92,17 +90,18 @@ class Stage:
         """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
         timeline, sigma = plan.timeline, 0.0 if self.clips.sigma is None else self.clips.sigma
         bounds = clip_bounds(len(timeline.pts), timeline.cuts, self.length, self.overlap)
-        clips = [Clip(*each, (sigma,) * colour_planes(self.video.format)) for each in bounds]
+        sigmas = (sigma,) * colour_planes(self.video.format)
+        clips = [Clip(first, stop, sigmas) for first, stop in bounds]
         timeline = replace(timeline, length=self.length, overlap=self.overlap, clips=clips)
         return replace(plan, timeline=timeline)
 
 
 class Steps:
-    """Loaded steps for one video. `scale` is that of the last one's frames."""
+    """Loaded steps for one video."""
 
     def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
         self.stages: list[Stage] = []
-        self.scale: Scale = 1
+        self.scale: Scale = 1  # of the last step's frames
         for step, restorer in zip(steps, restorers, strict=True):
             stage = Stage(step, restorer, video)
             stage.clips.share = 1 / len(steps)
@@ -131,7 +130,7 @@ class Steps:
 
     @property
     def changes(self) -> tuple[tuple[str, Changes], ...]:
-        """The task of each step that compares its frames with their sources, and what it changed."""
+        """The task and the changes of each step that compares its frames with their sources."""
         counted = ((stage.step.task, stage.clips.changes) for stage in self.stages)
         return tuple((task, changes) for task, changes in counted if changes.frames)
 
@@ -150,8 +149,8 @@ class Steps:
                 clips = running.enter_context(closing(ahead))
             for stage in self.stages:
                 if stage is not self.first:
-                    own, pixels = stage.timeline(timeline.cuts), stage.video.format
-                    clips = planned_clips(frames, own, pixels, stage.clips.sigma, detect=False)
+                    stage_timeline, pixels = stage.timeline(timeline.cuts), stage.video.format
+                    clips = planned_clips(frames, stage_timeline, pixels, stage.clips.sigma, detect=False)
                 restored = stage.clips.frames(clips)
                 frames = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
             yield from frames
@@ -164,28 +163,27 @@ class Steps:
         `decode(index)` returns the decoded frames from that one on.
         """
         ranges = list[_Range]()
-        for each in reversed([plan, *(stage.plan_after(plan) for stage in self.later)]):
-            ranges.insert(0, _Range(each, *(ranges[0].input if ranges else span)))
+        for step_plan in reversed([plan, *(stage.plan_after(plan) for stage in self.later)]):
+            ranges.insert(0, _Range(step_plan, *(ranges[0].input if ranges else span)))
         with ExitStack() as running:
             decoded = decode(ranges[0].input[0])
             frames: Iterator[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
-            for stage, own in zip(self.stages, ranges, strict=True):
-                planned = planned_range(frames, own.plan, own.clips)
-                restored = stage.clips.frames(planned, own.span)
+            for stage, part in zip(self.stages, ranges, strict=True):
+                planned = planned_range(frames, part.plan, part.clips)
+                restored = stage.clips.frames(planned, part.span)
                 ahead = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
-                frames = islice(ahead, own.first - own.span[0], own.stop - own.span[0])
+                frames = islice(ahead, part.first - part.span[0], part.stop - part.span[0])
             yield from frames
 
 
 class _Range:
-    """Frames [first, stop) of a step: the clips to restore for them, the frames `span` that those give, and
-    the frames `input` that they take.
-    """
+    """Frames [first, stop) of a step, and the clips to restore for them."""
 
     def __init__(self, plan: Plan, first: int, stop: int) -> None:
         bounds = plan.timeline.bounds
         owned = owners(bounds, first, stop)
         self.plan, self.first, self.stop, self.clips = plan, first, stop, needed_clips(bounds, owned)
+        # the frames that the clips give, and those that they take
         self.span = owned_span(bounds, owned[0])[0], owned_span(bounds, owned[-1])[1]
         self.input = bounds[self.clips[0]][0], bounds[self.clips[-1]][1]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import islice
 from statistics import median
@@ -65,13 +65,13 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for. `task` removes it, empty if none does; `value` is what was measured."""
+    """A judgement about one defect of a video."""
 
     name: str
     verdict: Verdict
     reason: str
-    task: str = ""
-    value: float | None = None
+    task: str = ""  # that removes it; empty if none does
+    value: float | None = None  # the measurement
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,12 @@ class Suggestion:
 
     def tasks(self, *verdicts: Verdict) -> list[str]:
         """Return the tasks of the findings with these verdicts, in the order in which they are applied."""
-        return [each.task for each in self.findings if each.task and each.verdict in verdicts]
+        return [finding.task for finding in self.findings if finding.task and finding.verdict in verdicts]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as JSON values."""
-        found = asdict(self)
-        return dict(plain({"path": self.info.path, **{key: found[key] for key in ("findings", "commands")}}))
+        values = asdict(self)
+        return dict(plain({"path": self.info.path, **{key: values[key] for key in ("findings", "commands")}}))
 
 
 def suggest(
@@ -127,10 +127,10 @@ def suggest(
     with VideoReader.of(source, options) as reader:
         info, scan = reader.info, reader.scan
         places = list(read_places(reader))
-    whole = Finding("interlacing", "no", "frames are whole")
+    interlacing = Finding("interlacing", "no", "frames are whole")
     if scan and scan.why:
-        whole = replace(whole, verdict="no" if scan.kind == "whole" else "yes", reason=str(scan.in_words))
-    findings = [whole, _noise(places, info)]
+        interlacing = Finding("interlacing", "no" if scan.kind == "whole" else "yes", str(scan.in_words))
+    findings = [interlacing, _noise(places, info)]
     noisy = (findings[1].value or 0) >= STRONG_NOISE
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info.video)]
@@ -148,8 +148,8 @@ def read_places(reader: VideoReader) -> Iterator[Place]:
         starts = []
     for start in starts or (None,):
         with closing(reader.frames(start)) as frames:
-            if found := tuple(islice(frames, SEEN if starts else len(PLACES) * SEEN)):
-                yield Place(found)
+            if sample := tuple(islice(frames, SEEN if starts else len(PLACES) * SEEN)):
+                yield Place(sample)
 
 
 def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:
@@ -171,7 +171,7 @@ def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
     words = f"{noise_in_words(scene.measured, scene.rms)} on the 0-255 scale"
     if sigma == 0 and max(scene.measured) == 0:
         return Finding("noise", "no", "none that removing it would help", "denoise", 0.0)
-    if max((sigma, *(each / 2 for each in scene.measured[1:]))) < WEAK_NOISE:
+    if max((sigma, *(level / 2 for level in scene.measured[1:]))) < WEAK_NOISE:
         return Finding("noise", "maybe", f"{words}: weak, and fine texture goes with it", "denoise", sigma)
     return Finding("noise", "yes", words, "denoise", sigma)
 
@@ -179,7 +179,7 @@ def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
 def _weather(
     places: Sequence[Place], info: SourceInfo, options: RestoreOptions, on_event: Listener, *, noisy: bool
 ) -> list[Finding]:
-    """Judge haze, rain and snow by their networks; that for snow only where that for rain finds something."""
+    """Judge haze, rain and snow by their networks; that for snow only if that for rain changes something."""
     options = RestoreOptions(device=options.device, threads=options.threads)
     levels: dict[str, float] = {}
     for task in ("dehaze", "derain", "desnow"):
@@ -196,8 +196,8 @@ def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float
     if isinstance(restorer, DehazeRestorer):
         return restorer.haze_level(rgb_of(place.frames[place.middle], video))
     radius = restorer.tiled.form.frames // 2
-    near = place.frames[max(0, place.middle - radius) : place.middle + radius + 1]
-    return detail_level(restorer, torch.stack([middle_of(rgb_of(frame, video)) for frame in near]))
+    window = place.frames[max(0, place.middle - radius) : place.middle + radius + 1]
+    return detail_level(restorer, torch.stack([middle_of(rgb_of(frame, video)) for frame in window]))
 
 
 def detail_level(restorer: PictureRestorer, window: Tensor) -> float:
@@ -248,7 +248,7 @@ def _haze(level: float) -> tuple[Verdict, str]:
 def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool) -> Finding:
     """Judge blur by the sharpest of the places; a scene may be soft by intention, or by its encoder."""
     middles = [middle_of(rgb_of(place.frames[place.middle], video)) for place in places]
-    ratio = max(edge_ratio(each) for each in middles)
+    ratio = max(edge_ratio(middle) for middle in middles)
     words = f"edges have {ratio:.2f} of their gradients at half size"
     if noisy:
         return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
@@ -264,8 +264,8 @@ def edge_ratio(picture: Tensor) -> float:
     It is about 0.9 for sharp edges and 0.5 for ramps of several pixels.
     """
     luma, steep = picture.mean(0), list[float]()
-    for each in (luma, F.avg_pool2d(luma[None], 2)[0]):
-        gradients = torch.hypot(each.diff(dim=0)[:, :-1], each.diff(dim=1)[:-1])
+    for image in (luma, F.avg_pool2d(luma[None], 2)[0]):
+        gradients = torch.hypot(image.diff(dim=0)[:, :-1], image.diff(dim=1)[:-1])
         steep.append(float(gradients.flatten().quantile(0.99)) if gradients.numel() else 0.0)
     return steep[0] / max(steep[1], 1e-6)
 
@@ -287,8 +287,8 @@ def _size(video: VideoInfo) -> Finding:
 
 def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iterator[Command]:
     """Yield the command for all that is sure, that for its scan, then previews of what may be there."""
-    by_task = {each.task: each for each in findings if each.task}
-    sure = [task for task, each in by_task.items() if each.verdict == "yes"]
+    by_task = {finding.task: finding for finding in findings if finding.task}
+    sure = [task for task, finding in by_task.items() if finding.verdict == "yes"]
     small = by_task["sr"]
     if sure:
         why = ", ".join(by_task[task].name for task in sure)
@@ -298,9 +298,9 @@ def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iter
         best = " --quality best" if scan.kind == "fields" and small.verdict == "maybe" else ""  # a tape
         if best or options or sure != ["denoise"]:  # or it is the command above
             yield Command(f"{command_line(path, ['denoise'])}{best}{options}", reason)
-    for task, each in by_task.items():
-        if each.verdict == "maybe" and each is not small:
-            yield Command(f"{command_line(path, [task])} --preview 5s", f"{each.name}: {each.reason}")
+    for task, finding in by_task.items():
+        if finding.verdict == "maybe" and finding is not small:
+            yield Command(f"{command_line(path, [task])} --preview 5s", f"{finding.name}: {finding.reason}")
     if small.verdict == "maybe":
         yield Command(command_line(path, [*sure, "sr"]), f"if {small.reason} is too small")
 

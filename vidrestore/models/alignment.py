@@ -106,8 +106,8 @@ def _slopes(pictures: Tensor) -> tuple[Tensor, Tensor]:
         return (8 * (cut(3) - cut(1)) - (cut(4) - cut(0))) / 12
 
     return (
-        slope(lambda at: padded[..., 2:-2, at : at + width]),
-        slope(lambda at: padded[..., at : at + height, 2:-2]),
+        slope(lambda offset: padded[..., 2:-2, offset : offset + width]),
+        slope(lambda offset: padded[..., offset : offset + height, 2:-2]),
     )
 
 

@@ -47,17 +47,13 @@ def noise_level(sigma: float) -> float:
 
 @dataclass(frozen=True)
 class SigmaDustConfig:
-    """Sizes of a network: N = patch * patch pixels, K = atoms; `degree` is that of the polynomials in the
-    noise level.
+    """Sizes of a network. Raises ValueError for impossible ones."""
 
-    Raises ValueError for sizes that no network can have.
-    """
-
-    patch: int = 16
-    atoms: int = 1024
+    patch: int = 16  # side in pixels; N = patch * patch
+    atoms: int = 1024  # K
     blocks: int = 3
     heads: int = 1
-    degree: int = 2
+    degree: int = 2  # of the polynomials in the noise level
 
     def __post_init__(self) -> None:
         check_sizes(self.patch, self.atoms, self.blocks, self.heads)

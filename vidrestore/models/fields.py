@@ -33,13 +33,11 @@ def real_samples(rows: Rows, plane: Tensor) -> Tensor | None:
 
 
 class Field(NamedTuple):
-    """The real rows of those frames that have the same ones; `groups` (S, T) are flat origins of patches
-    there.
-    """
+    """The real rows of those frames that have the same ones."""
 
     frames: slice | list[int]
     rows: slice
-    groups: Tensor
+    groups: Tensor  # (S, T), flat origins of patches in the field
 
     def of(self, plane: Tensor) -> Tensor:
         return plane[self.frames, self.rows]

@@ -165,8 +165,8 @@ def matched_positions(guide: Tensor, grid: Grid) -> Tensor:
     at_once = frames_at_once(guide)
     for first in range(1, len(guide), at_once):
         levels = _levels(guide[first : first + at_once], grid.patch)
-        for at in range(len(levels[0].pictures)):
-            pyramid = [level.frame(at) for level in levels]
+        for index in range(len(levels[0].pictures)):
+            pyramid = [level.frame(index) for level in levels]
             _follow(slots, pyramid, tables)
             _assign_cells(slots, pyramid, grid, tables)
             positions.append(slots.positions)
@@ -188,9 +188,9 @@ class _Level:
     pictures: Tensor  # (T, N) samples in reading order, with `radius` replicated ones on each side
     energy: Tensor  # mean square of the block that begins at each sample of `pictures`
 
-    def frame(self, at: int) -> _Level:
+    def frame(self, index: int) -> _Level:
         """Return the level of one frame, with pictures and energy (N,)."""
-        return replace(self, pictures=self.pictures[at], energy=self.energy[at])
+        return replace(self, pictures=self.pictures[index], energy=self.energy[index])
 
     def origins(self, positions: Tensor) -> Tensor:
         """Return corners of the blocks of patches at `positions`; a larger one is centred on its patch."""

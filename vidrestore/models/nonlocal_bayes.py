@@ -57,37 +57,31 @@ KEPT = 48  # sets of factors: enough for the planes of a few scenes
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a plane.
+    """The noise of a plane."""
 
-    sigma: on the 0-255 scale. brightness: (T, H, W), what the noise may follow; None for noise of the same
-    strength everywhere. whitener: (N, N), the inverse covariance over sigma squared of the noise in a patch,
-    None for white noise. frames: sigma of each frame over `sigma`; empty if all are alike.
-    """
-
-    sigma: float
-    brightness: Tensor | None = None
+    sigma: float  # on the 0-255 scale
+    brightness: Tensor | None = None  # (T, H, W), which the noise may follow; None if it is even
+    # (N, N), the inverse covariance of the noise in a patch, times sigma squared; None for white noise
     whitener: Tensor | None = None
-    frames: tuple[float, ...] = ()
+    frames: tuple[float, ...] = ()  # sigma of each frame over `sigma`; empty if all are alike
 
 
 class Sampling(NamedTuple):
-    """The number of `patches` of a track in every frame, chosen from at least `CHOICE` times as many that are
-    `spacing` pixels apart.
-    """
+    """The choice of similar patches for a track, from at least `CHOICE` times as many candidates."""
 
-    patches: int
-    spacing: int = 1
+    patches: int  # of a track in every frame
+    spacing: int = 1  # pixels between candidates
 
 
 class Gains(NamedTuple):
-    """The factors a, a', b, b', c and c', each a tensor without dimensions."""
+    """The factors of the change, each a tensor without dimensions."""
 
-    returned: Tensor
-    returned_weak: Tensor
-    both: Tensor
-    both_weak: Tensor
-    taken: Tensor
-    taken_weak: Tensor
+    transfer: Tensor  # a
+    transfer_weak: Tensor  # a'
+    average: Tensor  # b
+    average_weak: Tensor  # b'
+    reduction: Tensor  # c
+    reduction_weak: Tensor  # c'
 
 
 @lru_cache(KEPT)
@@ -121,7 +115,7 @@ def nonlocal_bayes(
     guide = noise.brightness
     curve = None if guide is None else noise_curve(noisy, estimate, guide, tracks, side)
     total = torch.zeros_like(estimate).view(-1)
-    chosen = []
+    origins = []
     for part in steps(tracks.split(chunk)):
         groups = similar(estimate, part, side, samples)
         first, rest = (patches_at(plane, groups, side) for plane in (estimate, residual))
@@ -130,8 +124,8 @@ def nonlocal_bayes(
             variance *= curve.at(patches_at(guide, part, side).mean((1, 2), keepdim=True))
         change = bayes_change(first, rest, variance, gains, noise.whitener, noise.frames)
         add_patches(total, groups, noisy.shape[2], change.float())
-        chosen.append(groups)
-    counts = coverage(torch.cat(chosen), (len(noisy), *noisy.shape[1:]), side)
+        origins.append(groups)
+    counts = coverage(torch.cat(origins), (len(noisy), *noisy.shape[1:]), side)
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
 
 
@@ -146,11 +140,11 @@ def similar(estimate: Tensor, tracks: Tensor, side: int, samples: Sampling) -> T
     around = ((tracks - place)[..., None, None] + rows[..., None] * width + columns[..., None, :]).flatten(2)
     line = torch.arange(SAMPLED // 2, side, SAMPLED, device=tracks.device)
     pixels = (line[:, None] * width + line).flatten()
-    wanted = estimate.view(-1)[tracks[..., None] + pixels].mean(1)[:, None, None]
+    mean = estimate.view(-1)[tracks[..., None] + pixels].mean(1)[:, None, None]
     places = around[..., None] + pixels
     candidates = estimate.view(-1).index_select(0, places.flatten()).view_as(places)
     count = min(samples.patches, around.shape[2])
-    nearest = (candidates - wanted).square_().sum(-1).topk(count, 2, largest=False, sorted=False).indices
+    nearest = (candidates - mean).square_().sum(-1).topk(count, 2, largest=False, sorted=False).indices
     return around.gather(2, nearest).flatten(1)
 
 
@@ -223,10 +217,10 @@ def _weights(products: Tensor, projected: Tensor, scale: Tensor, gains: Gains) -
     kernel.diagonal(dim1=1, dim2=2).add_(1)
     # no error is raised for NaN and infinity; they stay in the residual
     weak = _inverse(torch.linalg.cholesky_ex(kernel).L)
-    given = torch.bmm(projected * scale, weak)  # Y; the factor in fp32
-    weaker = torch.bmm(given, weak)
-    returned = torch.addcmul(given * gains.returned, weaker, gains.returned_weak)
-    both = torch.addcmul(given * gains.both, weaker, gains.both_weak)
-    both = both.addcmul_(weak, gains.taken_weak, value=-1)
-    both.diagonal(dim1=1, dim2=2).sub_(gains.taken)
-    return torch.baddbmm(returned, weak, both)
+    projection = torch.bmm(projected * scale, weak)  # Y; the factor in fp32
+    weak_projection = torch.bmm(projection, weak)
+    transfer = torch.addcmul(projection * gains.transfer, weak_projection, gains.transfer_weak)
+    average = torch.addcmul(projection * gains.average, weak_projection, gains.average_weak)
+    average = average.addcmul_(weak, gains.reduction_weak, value=-1)
+    average.diagonal(dim1=1, dim2=2).sub_(gains.reduction)
+    return torch.baddbmm(transfer, weak, average)

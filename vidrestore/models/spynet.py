@@ -24,16 +24,11 @@ INPUTS = 8  # channels of a level: reference (3), warped supporting frame (3), f
 
 @dataclass(frozen=True)
 class SpynetConfig:
-    """Sizes of a network; the defaults are the published ones. Raises ValueError for impossible sizes.
+    """Sizes of a network; the defaults are the published ones. Raises ValueError for impossible sizes."""
 
-    `levels`: of the pyramid, the finest being the frame itself. `finest`: the last level whose flow is
-    corrected; 1 stops at half resolution, for a quarter of the work. `widths`: channels between the
-    convolutions of a level.
-    """
-
-    levels: int = 6
-    finest: int = 0
-    widths: tuple[int, ...] = (32, 64, 32, 16)
+    levels: int = 6  # of the pyramid, the finest being the frame itself
+    finest: int = 0  # last level whose flow is corrected; 1 stops at half resolution, a quarter of the work
+    widths: tuple[int, ...] = (32, 64, 32, 16)  # channels between the convolutions of a level
     kernel: int = 7
 
     def __post_init__(self) -> None:
@@ -142,8 +137,8 @@ def sampling_grid(flow: Tensor) -> Tensor:
     x = torch.linspace(-1, 1, width, device=flow.device, dtype=flow.dtype)
     y = torch.linspace(-1, 1, height, device=flow.device, dtype=flow.dtype)[:, None]
     moved = (
-        torch.add(start, flow[:, at], alpha=2 / max(side - 1, 1))
-        for at, (start, side) in enumerate(((x, width), (y, height)))
+        torch.add(start, flow[:, axis], alpha=2 / max(side - 1, 1))
+        for axis, (start, side) in enumerate(((x, width), (y, height)))
     )
     return torch.stack((*moved,), 1).permute(0, 2, 3, 1)
 

@@ -45,15 +45,15 @@ class VsrClip:
 
         self.features, self.flow = features, flow
 
-    def restore(self, window: Sequence[int], at: int) -> Tensor:
-        """Return frame `window[at]`, restored among the frames of `window`: (B, 3, 4H, 4W), not clamped.
+    def restore(self, window: Sequence[int], position: int) -> Tensor:
+        """Return frame `window[position]`, restored among those of `window`: (B, 3, 4H, 4W), not clamped.
 
         `window` holds indices into the clip, which may repeat (the reflection at the ends of a scene). Calls
         share results. Raises ValueError if the network can't take that frame size or number of frames.
         """
         self.network.check_size(len(window), *self.frames[0].shape[-2:])
-        maps = Window(self, tuple(window)).maps(self.network.config.blocks, at)
-        return self.network.finish(maps, self.frames[window[at]])
+        maps = Window(self, tuple(window)).maps(self.network.config.blocks, position)
+        return self.network.finish(maps, self.frames[window[position]])
 
 
 class Window:

@@ -61,24 +61,17 @@ FLOW_PIXELS = 1 << 17  # pixels of the frames whose flow is found at once on a C
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """Sizes. Raises ValueError for impossible ones.
+    """Sizes of a network. Raises ValueError for impossible ones."""
 
-    `features`: of a frame. `extraction`, `layers` and `reconstruction` count the residual blocks of the
-    extractor, the layers after it that also take the frame, and the residual blocks after those. `shared`:
-    features that stay with an enlarged frame. `keys`: of the attention. `hidden`: features of what is taken.
-    `context`: frames before and after those wanted that a clip should have. Without `neighbours` each frame
-    is restored by itself.
-    """
-
-    features: int = 64
-    extraction: int = 3
-    layers: int = 2
-    reconstruction: int = 7
-    shared: int = 16
-    keys: int = 8
-    hidden: int = 32
-    context: int = 3
-    neighbours: bool = True
+    features: int = 64  # of a frame
+    extraction: int = 3  # residual blocks of the extractor
+    layers: int = 2  # after the extractor, which also take the frame
+    reconstruction: int = 7  # residual blocks after the layers
+    shared: int = 16  # features that stay with an enlarged frame
+    keys: int = 8  # of the attention
+    hidden: int = 32  # features that are taken from a neighbour
+    context: int = 3  # frames that a clip should have before and after the restored ones
+    neighbours: bool = True  # False: each frame is restored by itself
 
     def __post_init__(self) -> None:
         if min(self.features, self.shared, self.keys, self.hidden) < 1:
@@ -88,7 +81,7 @@ class RecurrentConfig:
 
     @property
     def radius(self) -> int:
-        """Number of frames before and after the frames wanted that a clip should have."""
+        """Number of frames that a clip should have before and after the restored ones."""
         return self.context if self.neighbours else 0
 
 
@@ -185,16 +178,13 @@ def mean_of_nine(maps: Tensor) -> Tensor:
 
 
 class FrameContext(NamedTuple):
-    """Large frames, and all that depends on them and their flow alone: their patches (B, 48, H, W), the same
-    in the number format of comparisons, squeezed features, the sampling grid of their neighbours (B, 4H, 4W,
-    2), and the attention's queries and `doubt`.
-    """
+    """Large frames, and all that depends on them and their flow alone."""
 
-    patches: Tensor
-    compared: Tensor
-    shared: Tensor
-    grid: Tensor
-    query: Tensor
+    patches: Tensor  # (B, 48, H, W)
+    compared: Tensor  # the same in the number format of comparisons
+    shared: Tensor  # squeezed features
+    grid: Tensor  # (B, 4H, 4W, 2), where the neighbours are sampled
+    query: Tensor  # of the attention
     doubt: Tensor
 
     def one_by_one(self, batch: int) -> list[FrameContext]:
@@ -301,8 +291,8 @@ class VsrRecurrent(nn.Module):
         frames together.
         """
         if not self.config.neighbours:
-            for at in steps(range(keep[0], keep[1], at_once)):
-                frames = joined(clip[at : min(at + at_once, keep[1])])
+            for start in steps(range(keep[0], keep[1], at_once)):
+                frames = joined(clip[start : min(start + at_once, keep[1])])
                 large = F.pixel_shuffle(self.enlarged(frames)[0], SCALE)
                 yield from within_range(large, frames).split(len(clip[0]))
             return
@@ -334,10 +324,10 @@ class VsrRecurrent(nn.Module):
             )
             flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
             context = self.to_later.context_of(patches.to(widest), shared, flow, back)
-            for at, frame in enumerate(context.one_by_one(batch), first):
+            for index, frame in enumerate(context.one_by_one(batch), first):
                 handed = F.pixel_shuffle(self.to_later(frame, handed), SCALE)
-                if at >= keep[0]:
-                    yield within_range(handed, clip[at])
+                if index >= keep[0]:
+                    yield within_range(handed, clip[index])
 
     def enlarged(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return patches (B, 48, H, W), float32, of frames (B, 3, H, W) enlarged alone, and features."""
@@ -361,8 +351,8 @@ class VsrRecurrent(nn.Module):
         pairs = max(2 * at_once - 1, FLOW_PIXELS // still[:, 0].numel())
         flows: list[Tensor] = []
         with torch.no_grad(), torch.autocast(still.device.type, enabled=False):
-            for at in steps(range(0, len(firsts), pairs)):
-                batches = (torch.cat(frames[at : at + pairs]) for frames in (firsts, seconds))
+            for start in steps(range(0, len(firsts), pairs)):
+                batches = (torch.cat(frames[start : start + pairs]) for frames in (firsts, seconds))
                 flows += subpixel_motion(*batches).split(batch)
         return [still, *flows[: count - 1], still], [still, *flows[count - 1 :], still]
 

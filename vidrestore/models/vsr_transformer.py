@@ -42,25 +42,20 @@ GAIN = 0.1
 class VsrConfig:
     """Sizes of a network; the defaults are those released for REDS. Raises ValueError for impossible sizes.
 
-    `frames`: T, the longest window that the network has positions for. `features`: C. `blocks`: pairs
-    of an attention and a feed-forward layer. `extraction`, `propagation` and `reconstruction` count residual
-    blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction. `tail`:
-    features of the enlarged maps.
-
     Table 6 removes parts: without `attention` (STCSA) a block is its feed-forward layer alone; without
     `alignment` (BOFF) that layer is replaced by as many residual blocks on single frames, and there is no
     flow. A network without both works on single frames.
     """
 
-    frames: int = 5
-    features: int = 64
-    blocks: int = 5
+    frames: int = 5  # T, the longest window that the network has positions for
+    features: int = 64  # C
+    blocks: int = 5  # pairs of an attention and a feed-forward layer
     heads: int = 1
     patch: int = 8
-    extraction: int = 5
-    propagation: int = 30
-    reconstruction: int = 30
-    tail: int = 64
+    extraction: int = 5  # residual blocks of the extractor
+    propagation: int = 30  # residual blocks of each direction of a feed-forward layer
+    reconstruction: int = 30  # residual blocks of the reconstruction
+    tail: int = 64  # features of the enlarged maps
     attention: bool = True
     alignment: bool = True
     flow: SpynetConfig = field(default_factory=SpynetConfig)

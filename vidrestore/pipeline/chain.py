@@ -147,8 +147,8 @@ def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: i
     time instead of 2.
     """
     pending, tasks, stop = deque[Future[R]](), SimpleQueue[tuple[Future[R], T] | None](), threading.Event()
-    given = (work, tasks, stop, HERE.meter, max(1, threads // workers))
-    team = [threading.Thread(target=_work, args=given, name=WORKER, daemon=True) for _ in range(workers)]
+    arguments = (work, tasks, stop, HERE.meter, max(1, threads // workers))
+    team = [threading.Thread(target=_work, args=arguments, name=WORKER, daemon=True) for _ in range(workers)]
     before, trim, trimmed = torch.get_num_threads(), find_trim(), time.monotonic()
     torch.set_num_threads(1)
     for thread in team:

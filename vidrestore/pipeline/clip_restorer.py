@@ -27,7 +27,7 @@ from vidrestore.pipeline.conversions import (
     PlaneConversion,
     RgbConversion,
     Samples,
-    Sent,
+    Upload,
     Uploads,
     all_finite,
     enlarged_samples,
@@ -46,7 +46,7 @@ class EdgedClip(NamedTuple):
     frames: list[Frame]
     before: int  # stop of the clip before it
     after: int  # first frame of the clip after it
-    sent: Sent | None = None  # its samples on the device, if that is not the CPU
+    upload: Upload | None = None  # its samples on the device, if that is not the CPU
 
 
 class Restored(NamedTuple):
@@ -62,23 +62,23 @@ Piece: TypeAlias = tuple[Bounds, list[Restored]]
 class ClipRestorer:
     """Restores planned clips of a video, several at once, and joins them into frames.
 
-    `threads` are shared among the clips that are restored at once. `retried` counts the clips that half
-    precision could not hold and that were restored again in fp32. Alpha passes through, or is enlarged
-    bicubically. `sigma` is the noise to restore with: 0 if the restorer takes none, None if it is measured.
+    Alpha passes through, or is enlarged bicubically.
     """
 
     def __init__(self, restorer: Restorer, video: VideoInfo, options: RestoreOptions, threads: int) -> None:
-        self.restorer, self.video, self.threads = restorer, video, threads
+        self.restorer, self.video = restorer, video
+        self.threads = threads  # shared among the clips that are restored at once
         self.device = torch.device(restorer.facts.device)
         self.conversion: PlaneConversion | RgbConversion = (
             RgbConversion(restorer, video, options)
-            if restorer.sees == "rgb"
+            if restorer.input_kind == "rgb"
             else PlaneConversion(restorer, video, options)
         )
         self.scale = self.conversion.scale
-        given = None if options.sigma == "auto" else options.sigma
-        self.sigma = given if restorer.facts.needs_sigma else 0.0
-        self.retried = 0
+        sigma = None if options.sigma == "auto" else options.sigma
+        # the noise to restore with: 0 if the restorer takes none, None if it is measured
+        self.sigma = sigma if restorer.facts.needs_sigma else 0.0
+        self.retried = 0  # clips with NaN or infinity in half precision, restored again in fp32
         self.share = 1.0  # of a frame's work, if there are several steps
         self._counting = Lock()
 
@@ -93,31 +93,31 @@ class ClipRestorer:
 
         Keeps the clips that are being restored and two more.
         """
-        sent = self._sent(_edged(clips))
-        with closing(at_once(self.restore, sent, self.clips_at_once(), self.threads)) as restored:
+        edged = self._uploading(_edged(clips))
+        with closing(at_once(self.restore, edged, self.clips_at_once(), self.threads)) as restored:
             yield from map(self._finished, join_clips(_pieces(restored), _fade, span))
 
     def clips_at_once(self) -> int:
         """Return how many clips to restore at the same time."""
         return self.restorer.facts.parallel or max(1, self.conversion.clips_at_once(self.threads))
 
-    def _sent(self, clips: Iterator[EdgedClip]) -> Generator[EdgedClip]:
+    def _uploading(self, clips: Iterator[EdgedClip]) -> Generator[EdgedClip]:
         """Yield the clips, each on its way to the device while earlier ones are restored."""
         uploads = (
             None if self.device.type == "cpu" else Uploads(self.device, colour_planes(self.video.format))
         )
         for edged in clips:
-            yield edged._replace(sent=uploads.send(edged.clip.first, edged.frames)) if uploads else edged
+            yield edged._replace(upload=uploads.send(edged.clip.first, edged.frames)) if uploads else edged
             del edged
 
     def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
-        """Restore one clip: return the frames that are its own, and those that fade into the next clip.
+        """Restore one clip: return its frames before the fade into the next clip, and those that fade.
 
         If a device runs out of memory, less is computed at once and the clip is restored again. Raises
         VidRestoreError if the model produces NaN or infinity, or if less at once is not possible.
         """
-        (first, _), (alone, edge) = self._bounds(edged)
-        begin_task((max(alone, edge) - first) * self.share)
+        (first, _), (fade_in, fade_out) = self._bounds(edged)
+        begin_task((max(fade_in, fade_out) - first) * self.share)
         while True:
             try:
                 with torch.inference_mode():
@@ -143,18 +143,19 @@ class ClipRestorer:
                 f"{_named(edged.clip)}: {self.restorer.facts.name} produced NaN or infinity, in fp32 too; "
                 "the weights may be damaged: see `vidrestore weights verify`"
             )
-        (first, stop), (alone, edge) = self._bounds(edged)
-        own = max(alone, edge) - first
-        return ((first, first + own), restored[:own]), ((first + own, stop), restored[own:])
+        (first, stop), (fade_in, fade_out) = self._bounds(edged)
+        count = max(fade_in, fade_out) - first
+        return ((first, first + count), restored[:count]), ((first + count, stop), restored[count:])
 
     def _bounds(self, edged: EdgedClip) -> tuple[Bounds, Bounds]:
-        """Return the frames of a clip to restore, and those of them that no other clip restores.
+        """Return the frames of a clip to restore; of them, where the fade from the clip before ends and where
+        that into the next clip begins.
 
         Planes are restored in whole clips, and shared frames are faded. On RGB a frame is restored by the
         clip in which it sees all its neighbours, or the end of their scene.
         """
         clip, radius = edged.clip, self.restorer.facts.radius
-        if self.restorer.sees == "planes":
+        if self.restorer.input_kind == "planes":
             return (clip.first, clip.stop), (max(clip.first, edged.before), min(clip.stop, edged.after))
         first = clip.first + (radius if edged.before > clip.first else 0)
         stop = clip.stop - (radius if edged.after < clip.stop else 0)
@@ -163,16 +164,16 @@ class ClipRestorer:
     def _restored(self, edged: EdgedClip, precision: str | None) -> list[Restored] | None:
         """Return the restored frames of a clip; None if one holds NaN or infinity."""
         clip, frames = edged.clip, edged.frames
-        samples = Samples(frames, self.video.format, edged.sent.arrived() if edged.sent else None)
-        (first, stop), (alone, edge) = self._bounds(edged)
+        samples = Samples(frames, self.video.format, edged.upload.result() if edged.upload else None)
+        (first, stop), (fade_in, fade_out) = self._bounds(edged)
         keep = (first - clip.first, stop - clip.first)
         restored: list[Restored] = []
         for planes in self.conversion.restored(clip, samples, keep, precision):
             if not all_finite(planes):
                 return None
-            at = first + len(restored)
-            several = frames[at - clip.first :][: len(planes[0])]
-            restored += self._own_samples(several, planes, alone - at, edge - at)
+            index = first + len(restored)
+            sources = frames[index - clip.first :][: len(planes[0])]
+            restored += self._own_samples(sources, planes, fade_in - index, fade_out - index)
         return restored
 
     def _own_samples(self, frames: list[Frame], planes: Planes, first: int, stop: int) -> list[Restored]:
@@ -181,18 +182,18 @@ class ClipRestorer:
         """
         first, step = max(0, first), 1 if self.device.type == "cpu" else len(frames)
         stop = max(first, min(stop, len(frames)))
-        own: list[Restored] = []
-        for at in range(first, stop, step):
-            places = slice(at, min(at + step, stop))
+        results: list[Restored] = []
+        for start in range(first, stop, step):
+            places = slice(start, min(start + step, stop))
             stacks = stored_samples((plane[places] for plane in planes), self.video.format)
-            own += map(self._with_samples, frames[places], zip(*stacks, strict=True))
+            results += map(self._with_samples, frames[places], zip(*stacks, strict=True))
         # a view would hold the memory of the clip
         floats = [
-            Restored(frames[at], tuple(plane[at].clone() for plane in planes))
-            for at in range(len(frames))
-            if not first <= at < stop
+            Restored(frames[index], tuple(plane[index].clone() for plane in planes))
+            for index in range(len(frames))
+            if not first <= index < stop
         ]
-        return [*floats[:first], *own, *floats[first:]]
+        return [*floats[:first], *results, *floats[first:]]
 
     def _with_samples(self, frame: Frame, planes: Iterable[NDArray[Any]]) -> Restored:
         """Return a frame with restored planes, and its alpha at their size."""
@@ -213,7 +214,7 @@ class ClipRestorer:
         restorer has some, as the way out.
         """
         restorer, where, way_out = self.restorer, "the GPU", "use `device=cpu`"
-        if restorer.sees == "rgb":
+        if restorer.input_kind == "rgb":
             height, width = self.video.height, self.video.width
             rows, columns = restorer.tile_size(height, width)
             tile = max(rows, columns)
@@ -222,7 +223,7 @@ class ClipRestorer:
             smaller = max(LEAST_TILE, min(tile // 2, math.isqrt(fitting)) // LEAST_TILE * LEAST_TILE)
             way_out = f"give `tile={smaller}`" if tile > LEAST_TILE else way_out
         return VidRestoreError(
-            f"{_named(clip)}: {restorer.facts.name} finds too little memory on {where}; {way_out}"
+            f"{_named(clip)}: {restorer.facts.name} ran out of memory on {where}; {way_out}"
         )
 
 
@@ -233,21 +234,21 @@ def _named(clip: Clip) -> str:
 def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
     """Yield each clip with its neighbours' edges; reads one clip ahead."""
     before = 0
-    held = next(clips, None)
-    while held is not None:
-        (clip, frames), held = held, next(clips, None)
-        yield EdgedClip(clip, frames, before, held[0].first if held else clip.stop)
+    lookahead = next(clips, None)
+    while lookahead is not None:
+        (clip, frames), lookahead = lookahead, next(clips, None)
+        yield EdgedClip(clip, frames, before, lookahead[0].first if lookahead else clip.stop)
         del frames
         before = clip.stop
 
 
 def _pieces(clips: Iterable[tuple[Piece, Piece]]) -> Iterator[Piece]:
     """Yield one piece after the other, so that most frames are free before the next clip comes."""
-    for own, shared in clips:
-        yield own
-        del own
-        yield shared
-        del shared
+    for body, overlap in clips:
+        yield body
+        del body
+        yield overlap
+        del overlap
 
 
 def _fade(old: Restored, new: Restored, weight: float) -> Restored:

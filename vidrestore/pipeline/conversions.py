@@ -51,17 +51,17 @@ Stacks = tuple[Tensor, ...]  # (T, h, w) of each plane, stored samples; those of
 
 
 @dataclass
-class Sent:
-    """A clip's samples, whose copy may still be under way."""
+class Upload:
+    """A clip's samples, whose copy to a device may still be under way."""
 
     stacks: Stacks
-    copied: torch.cuda.Event | None = None
+    end: torch.cuda.Event | None = None  # of the copy; None if it is done
 
-    def arrived(self) -> Stacks:
+    def result(self) -> Stacks:
         """Return the stacks for work on the calling thread's current stream, which waits for the copy."""
-        if self.copied is not None:
+        if self.end is not None:
             stream = torch.cuda.current_stream(self.stacks[0].device)
-            stream.wait_event(self.copied)
+            stream.wait_event(self.end)
             for stack in self.stacks:
                 stack.record_stream(stream)
         return self.stacks
@@ -71,7 +71,7 @@ class Uploads:
     """Copies the first `planes` planes of clips to a device, in the order of the clips.
 
     Frames that a clip shares with the last one are there already. On CUDA the copy is from pinned memory and
-    on a stream of its own, so that it runs beside the work on the clip before.
+    on a stream of its own, so that it runs during the work on the clip before.
     """
 
     def __init__(self, device: torch.device, planes: int) -> None:
@@ -79,26 +79,26 @@ class Uploads:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._last: tuple[int, Stacks] | None = None  # the stop of the last clip, and its samples
 
-    def send(self, first: int, frames: list[Frame]) -> Sent:
+    def send(self, first: int, frames: list[Frame]) -> Upload:
         """Begin to copy frames `first` and on; free those of the last clip that are not needed any more."""
         shared = 0
         if self._last is not None and self._last[0] > first:
             shared = min(self._last[0] - first, len(self._last[1][0]))
-        stacks = tuple(self._copied(plane, frames[shared:], shared) for plane in range(self.planes))
+        stacks = tuple(self._copy(plane, frames[shared:], shared) for plane in range(self.planes))
         self._last = first + len(frames), stacks
-        return Sent(stacks, self.stream.record_event() if self.stream else None)
+        return Upload(stacks, self.stream.record_event() if self.stream else None)
 
-    def _copied(self, plane: int, fresh: list[Frame], shared: int) -> Tensor:
+    def _copy(self, plane: int, frames: list[Frame], shared: int) -> Tensor:
         with torch.cuda.stream(self.stream):  # does nothing without a stream
-            known = self._last[1][plane][-shared:] if self._last is not None and shared else None
-            if not fresh and known is not None:
-                return known
-            samples = np.stack([frame.planes[plane] for frame in fresh])
+            overlap = self._last[1][plane][-shared:] if self._last is not None and shared else None
+            if not frames and overlap is not None:
+                return overlap
+            samples = np.stack([frame.planes[plane] for frame in frames])
             stack = torch.from_numpy(samples.view(np.int16) if samples.dtype == np.uint16 else samples)
             if self.stream is not None:
                 stack = stack.pin_memory()
-            there = stack.to(self.device, non_blocking=True)
-            return there if known is None else torch.cat((known, there))
+            copy = stack.to(self.device, non_blocking=True)
+            return copy if overlap is None else torch.cat((overlap, copy))
 
 
 class Samples(NamedTuple):
@@ -138,8 +138,8 @@ def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
 
 def floats(stacks: Iterable[Tensor], unit: float) -> tuple[Tensor, ...]:
     """Return stacks of stored samples as float32 on the 0-255 scale; `unit` is that of `PixelFormat`."""
-    whole = (stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack for stack in stacks)
-    return tuple(stack.to(torch.float32, copy=True).mul_(1 / unit) for stack in whole)
+    integers = (stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack for stack in stacks)
+    return tuple(stack.to(torch.float32, copy=True).mul_(1 / unit) for stack in integers)
 
 
 def stored_samples(planes: Iterable[Tensor], pixels: PixelFormat) -> tuple[NDArray[Any], ...]:
@@ -167,7 +167,7 @@ def all_finite(planes: tuple[Tensor, ...]) -> bool:
 
 CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
 COPIES = 4  # a clip's float samples while it is restored: in, out, and the model's sums
-# bytes of RGB that a device converts together, or one over the share of its memory: a step takes as long for
+# bytes of RGB that a device converts at once, or one over the share of its memory: a step takes as long for
 # few samples as for many
 CONVERTED, CONVERTED_SHARE = 512 << 20, 16
 UNCHANGED = 0.02  # grey levels; frames with a smaller mean change look the same
@@ -175,14 +175,12 @@ UNCHANGED = 0.02  # grey levels; frames with a smaller mean change look the same
 
 @dataclass(frozen=True)
 class Changes:
-    """Frames that were restored, those of them that stayed as they were (see UNCHANGED), and the sum of the
-    frames' mean absolute changes in grey levels. `shakes`: of frames that were searched for motion blur, its
-    length in pixels if it was undone, else 0.
-    """
+    """The changes of restored frames from their sources."""
 
     frames: int = 0
-    unchanged: int = 0
-    total: float = 0.0
+    unchanged: int = 0  # of them, with a mean change below UNCHANGED
+    total: float = 0.0  # of the frames' mean absolute changes in grey levels
+    # of frames that were searched for motion blur, its length in pixels if it was undone, else 0
     shakes: tuple[float, ...] = ()
 
     @property
@@ -281,8 +279,8 @@ def within_steps(decoded: Tensor, restored: Tensor, steps: Sequence[NDArray[Any]
         limits = WITHIN * torch.from_numpy(table).flatten().to(decoded.device)
         change = F.pad((after - before)[None], (0, -width % BLOCK, 0, -height % BLOCK), mode="replicate")[0]
         blocks = change.unflatten(1, (-1, BLOCK)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
-        near = (blocks.flatten(2) @ basis).clamp(-limits, limits) @ basis.mT  # (rows, columns, 64)
-        change = near.unflatten(2, (BLOCK, BLOCK)).transpose(1, 2).flatten(2).flatten(0, 1)
+        correction = (blocks.flatten(2) @ basis).clamp(-limits, limits) @ basis.mT  # (rows, columns, 64)
+        change = correction.unflatten(2, (BLOCK, BLOCK)).transpose(1, 2).flatten(2).flatten(0, 1)
         torch.add(before, change[:height, :width], out=target)
     return result
 
@@ -299,7 +297,7 @@ class RgbConversion:
         self.restorer, self.video, self.strength = restorer, video, options.strength
         self.device = torch.device(restorer.facts.device)
         self.scale = output_scale(restorer.facts.scale, options, video.height)
-        self.together = max(CONVERTED, memory_for(self.device) // CONVERTED_SHARE)
+        self.batch_bytes = max(CONVERTED, memory_for(self.device) // CONVERTED_SHARE)
         self.cache = ResultCache()
         none = torch.zeros((), device=self.device)
         self._compared, self._unchanged, self._change, self._counting = 0, none, none, Lock()
@@ -335,26 +333,26 @@ class RgbConversion:
             first=clip.first,
             cache=self.cache,
         )
-        at, step = keep[0], self._frames_at_once(self.scale)
-        while several := list(islice(pictures, step)):
-            places, restored = slice(at, at + len(several)), torch.stack(several)
+        start, step = keep[0], self._frames_at_once(self.scale)
+        while batch := list(islice(pictures, step)):
+            places, restored = slice(start, start + len(batch)), torch.stack(batch)
             if restored.shape == rgb[places].shape:
                 self._count_changes(rgb[places], restored)
             yield self._planes(samples, places, rgb[places], restored)
-            at = places.stop
-        assert at == keep[1], "as many frames as asked for"
+            start = places.stop
+        assert start == keep[1], "as many frames as asked for"
 
     def _rgb(self, samples: Samples) -> Tensor:
         """Return (T, 3, H, W) of all frames on the network's device: all colour is converted there."""
         count, step = len(samples.frames), self._frames_at_once(1)
-        parts = (samples.grey(slice(at, at + step)) for at in range(0, count, step))
+        parts = (samples.grey(slice(start, start + step)) for start in range(0, count, step))
         pixels, tags, height = samples.pixels, self.video.colour, self.video.height
         return torch.cat([yuv_to_rgb(part, pixels, tags, height) for part in parts])
 
     def _frames_at_once(self, scale: Scale) -> int:
         """Return how many frames to convert together: one on a CPU, whose caches are small."""
         size = enlarged_size(self.video.height, self.video.width, scale)
-        return 1 if self.device.type == "cpu" else max(1, self.together // (4 * 3 * math.prod(size)))
+        return 1 if self.device.type == "cpu" else max(1, self.batch_bytes // (4 * 3 * math.prod(size)))
 
     def _planes(self, samples: Samples, places: slice, rgb: Tensor, pictures: Tensor) -> Planes:
         """Return restored pictures as planes on the 0-255 scale, mixed with their sources."""

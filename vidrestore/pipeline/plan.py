@@ -1,6 +1,6 @@
 """The plan of a restoration: clips of frames that never cross a cut, and the noise of each.
 
-One generator plans while frames go by. A plan pass (`plan_source`) runs it alone, before a file is restored;
+One generator plans as frames come. A plan pass (`plan_source`) runs it alone, before a file is restored;
 for pipes and frames in memory it runs between decoder and model. Both come to the same plan, because a clip
 is decided by nothing but the frames up to its end and the scene detector's small look-ahead. Any range of
 frames of a plan can be restored by itself.
@@ -59,20 +59,21 @@ LEVELS, SPREAD = 3, 2.0
 
 @dataclass(frozen=True)
 class Clip:
-    """Frames [first, stop) of one scene, restored together.
+    """Frames [first, stop) of one scene, restored together, with the noise of each colour plane (0-255) as
+    measured when the clip ends.
 
-    `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends. If it
-    isn't given, it is the larger of the noise that was measured, whose own strength is `rms`, and `loss`,
-    what a coder took or a photograph has at least. R, G, B are denoised as luma and colour differences
-    (`rgb_to_opponent`), and each value is that of R, G, B whose white noise leaves as much there. `levels`:
-    the loss of each frame over that of the clip, of at most LEVELS values; empty if the frames differ little.
+    R, G, B are denoised as luma and colour differences (`rgb_to_opponent`), and each value is that of R, G, B
+    whose white noise leaves as much there.
     """
 
     first: int
     stop: int
-    sigma: tuple[float, ...]
-    rms: tuple[float, ...] = ()
-    loss: tuple[float, ...] = ()
+    sigma: tuple[
+        float, ...
+    ]  # standard deviation of white noise; unless the user sets it, max(measured, loss)
+    rms: tuple[float, ...] = ()  # strength of the measured noise, which may be coarse
+    loss: tuple[float, ...] = ()  # error of the coder, or the least of a photograph
+    # loss of each frame over that of the clip, of at most LEVELS values; empty if the frames differ little
     levels: tuple[float, ...] = ()
 
     @property
@@ -91,9 +92,9 @@ class Scene(Clip):
     @property
     def measured(self) -> tuple[float, ...]:
         """`sigma` where the noise decides it, else the strength of the noise."""
-        loss, rms = (each or (0.0,) * len(self.sigma) for each in (self.loss, self.rms))
+        loss, rms = (values or (0.0,) * len(self.sigma) for values in (self.loss, self.rms))
         planes = zip(self.sigma, loss, rms, strict=True)
-        return tuple(level if level > lost else found for level, lost, found in planes)
+        return tuple(level if level > lost else strength for level, lost, strength in planes)
 
     @property
     def noise(self) -> str:
@@ -105,17 +106,13 @@ class Scene(Clip):
 
 @dataclass
 class Timeline:
-    """The result of planning: `pts` and `durations` of every frame in ticks, `cuts` (the first frame of each
-    new scene), `clips`.
+    """The result of planning, filled while frames are read."""
 
-    Clips have `length` frames, neighbours share `overlap` of them. Filled while frames go by.
-    """
-
-    length: int
-    overlap: int
-    pts: array[int] = field(default_factory=lambda: array("q"))
-    durations: array[int] = field(default_factory=lambda: array("q"))
-    cuts: list[int] = field(default_factory=list)
+    length: int  # frames of a clip
+    overlap: int  # frames that two clips share
+    pts: array[int] = field(default_factory=lambda: array("q"))  # of every frame, in ticks
+    durations: array[int] = field(default_factory=lambda: array("q"))  # of every frame, in ticks
+    cuts: list[int] = field(default_factory=list)  # the first frame of each scene but the first
     clips: list[Clip] = field(default_factory=list)
 
     def to_compact(self) -> dict[str, Any]:
@@ -161,13 +158,13 @@ class Timeline:
 
     def is_cut(self, frame: int) -> bool:
         """Return True if a scene begins with this frame."""
-        at = bisect_left(self.cuts, frame)
-        return at < len(self.cuts) and self.cuts[at] == frame
+        index = bisect_left(self.cuts, frame)
+        return index < len(self.cuts) and self.cuts[index] == frame
 
     def ends_clip(self, frame: int) -> bool:
         """Return True if a clip ends before this frame."""
-        at = bisect_left(self.clips, frame, key=lambda clip: clip.stop)
-        return at < len(self.clips) and self.clips[at].stop == frame
+        index = bisect_left(self.clips, frame, key=lambda clip: clip.stop)
+        return index < len(self.clips) and self.clips[index].stop == frame
 
     @property
     def bounds(self) -> list[Bounds]:
@@ -202,18 +199,15 @@ def _unpacked(text: str) -> array[int]:
 
 @dataclass
 class Plan:
-    """Everything that decides the output of a job; `copy` are the indices of the streams that are copied.
-
-    `span` is the part of the source that is restored: the timeline's frames are all of that part.
-    """
+    """Everything that decides the output of a job."""
 
     source: SourceIdentity
     output: str
     task: str
     encoder: EncoderChoice
-    copy: tuple[int, ...]
-    timeline: Timeline
-    span: Span = WHOLE
+    copy: tuple[int, ...]  # indices of the streams that are copied
+    timeline: Timeline  # of all frames in `span`
+    span: Span = WHOLE  # the part of the source that is restored
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -233,8 +227,7 @@ def planned_clips(
     *,
     detect: bool = True,
 ) -> Iterator[PlannedClip]:
-    """Yield every clip with its frames as soon as it is decided, and write into `timeline` what is learnt on
-    the way.
+    """Yield every clip with its frames as soon as it is decided, and fill `timeline`.
 
     `sigma`: the noise on the 0-255 scale, None to measure it. `detect`: whether to look for cuts; otherwise
     those in `timeline` count, which may come shortly before their frames. Keeps one clip and the detector's
@@ -242,33 +235,33 @@ def planned_clips(
     """
     marked = _marked_frames(frames, timeline, pixels) if detect else _known_frames(frames, timeline)
     noise = _SceneNoise(pixels) if sigma is None else None
-    given = (sigma or 0.0,) * colour_planes(pixels)
-    for (first, stop), held in live_clips(marked, timeline.length, timeline.overlap):
+    sigmas = (sigma or 0.0,) * colour_planes(pixels)
+    for (first, stop), clip_frames in live_clips(marked, timeline.length, timeline.overlap):
         start = next((cut for cut in reversed(timeline.cuts) if cut <= first), 0)
-        clip = Clip(first, stop, *(noise.at(start, first, held) if noise else (given,)))
+        clip = Clip(first, stop, *(noise.at(start, first, clip_frames) if noise else (sigmas,)))
         timeline.clips.append(clip)
-        yield clip, held
+        yield clip, clip_frames
 
 
 def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator[PlannedClip]:
     """Yield clips of a finished plan with their frames; `frames` begin with the first of these."""
-    held: list[Frame] = []
+    buffer: list[Frame] = []
     frames = iter(frames)
-    at = plan.timeline.clips[clips.start].first  # index of held[0]
+    start = plan.timeline.clips[clips.start].first  # index of buffer[0]
     for clip in (plan.timeline.clips[index] for index in clips):
-        held = held[clip.first - at :]
-        at = clip.first
-        while len(held) < clip.stop - clip.first:
-            index = at + len(held)
+        buffer = buffer[clip.first - start :]
+        start = clip.first
+        while len(buffer) < clip.stop - clip.first:
+            index = start + len(buffer)
             frame, expected = next(frames, None), plan.timeline.pts[index]
             if frame is None or frame.pts != expected:
-                found = "the end" if frame is None else f"time {frame.pts}"
+                actual = "the end" if frame is None else f"time {frame.pts}"
                 raise PlanError(
-                    f"{plan.source.path}, frame {index}: found {found}, but the plan has time {expected}; "
+                    f"{plan.source.path}, frame {index}: found {actual}, but the plan has time {expected}; "
                     "the source has changed, plan again"
                 )
-            held.append(frame)
-        yield clip, list(held)
+            buffer.append(frame)
+        yield clip, list(buffer)
 
 
 def colour_planes(pixels: PixelFormat) -> int:
@@ -283,7 +276,7 @@ def _marked_frames(
     detector, waiting, luma = SceneDetector(), list[Frame](), 1 if pixels.family == "rgb" else 0
     for frame in frames:
         detector.add(frame.planes[luma], pixels.unit)
-        waiting.append(_noted(frame, timeline))
+        waiting.append(_add_times(frame, timeline))
         if len(waiting) > detector.lag:
             yield _begins(detector, timeline, len(waiting)), waiting.pop(0)
     detector.finish()
@@ -294,10 +287,10 @@ def _marked_frames(
 def _known_frames(frames: Iterable[Frame], timeline: Timeline) -> Iterator[tuple[bool, Frame]]:
     """Yield every frame with whether it begins a new scene of the timeline."""
     for index, frame in enumerate(frames):
-        yield timeline.is_cut(index), _noted(frame, timeline)
+        yield timeline.is_cut(index), _add_times(frame, timeline)
 
 
-def _noted(frame: Frame, timeline: Timeline) -> Frame:
+def _add_times(frame: Frame, timeline: Timeline) -> Frame:
     timeline.pts.append(frame.pts)
     timeline.durations.append(frame.duration)
     return frame
@@ -337,7 +330,7 @@ class _SceneNoise:
             self._scene = self._measured = scene
             self._meter, self._frame_meter = self._new_meter(), None
         while self._measured < first + len(frames):
-            self._look(frames[self._measured - first :], alone=self._measured == scene)
+            self._look(frames[self._measured - first :], allow_single=self._measured == scene)
             self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
         noise = self._meter.noise()
         if self._frame_meter:
@@ -365,11 +358,13 @@ class _SceneNoise:
     def _new_meter(self) -> NoiseMeter:
         return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
 
-    def _look(self, frames: list[Frame], *, alone: bool) -> None:
-        """Measure the first frame beside those after it with the same real rows: some, unless `alone`."""
+    def _look(self, frames: list[Frame], *, allow_single: bool) -> None:
+        """Measure the first frame with those after it of the same real rows, at least one of them unless
+        `allow_single`.
+        """
         rows = frames[0].real_rows
         alike = list(islice((frame for frame in frames if frame.real_rows == rows), FRAMES_SEEN))
-        if len(alike) == 1 and not alone:  # it shows no differences
+        if len(alike) == 1 and not allow_single:  # it shows no differences
             return
         looks = [self._grey(frame) for frame in alike]
         if rows is not None:

@@ -90,7 +90,7 @@ class AnyRestorer(Protocol):
 class PlaneRestorer(AnyRestorer, Protocol):
     """A restorer of colour planes, each at its own resolution."""
 
-    sees: Literal["planes"]
+    input_kind: Literal["planes"]
 
     def restore(
         self,
@@ -123,7 +123,7 @@ class RgbRestorer(AnyRestorer, Protocol):
     restore the last frames of a range of clips.
     """
 
-    sees: Literal["rgb"]
+    input_kind: Literal["rgb"]
     team: int  # CPU threads that one clip makes good use of
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
@@ -171,8 +171,8 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
     family = options.family
     if family is None and options.model is not None:
         family = card_of(options.model, task=task).family
-    own = {} if family is None else find_family(family).restorers
-    if options.family is not None and task not in own:
-        raise OptionError(f"`family={family}` has no networks for {task}; it has some for {', '.join(own)}")
-    make: Callable[[RestoreOptions], Restorer] = load(own.get(task, TASKS[task].restorer))
+    restorers = {} if family is None else find_family(family).restorers
+    if options.family is not None and task not in restorers:
+        raise OptionError(f"`family={family}` has no networks for {task}; it has {', '.join(restorers)}")
+    make: Callable[[RestoreOptions], Restorer] = load(restorers.get(task, TASKS[task].restorer))
     return make(options)

@@ -215,7 +215,7 @@ class DehazeRestorer(PictureRestorer):
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; tiles are those of the small picture."""
         size = coarse_size(height, width, self.lines, self.tiled.form.multiple)
-        return self.tiled.tile_size(*size, self._beside(height, width))
+        return self.tiled.tile_size(*size, self._other_bytes(height, width))
 
     def _source(self, clip: Tensor) -> Tensor:
         size = coarse_size(clip.shape[-2], clip.shape[-1], self.lines, self.tiled.form.multiple)

@@ -48,17 +48,12 @@ OF_FIELDS = 1.4  # share of the residual that real rows between interpolated one
 
 
 class Preset(NamedTuple):
-    """A quality: how many groups of patches are restored, and how often.
+    """A quality: the number of groups of patches, and of estimates from them."""
 
-    stride: of the groups of a grid, in sixteenths of a patch. passes: estimates by non-local Bayes, of luma
-    and of colour differences, from `grids` of groups each. samples: of luma and of colour differences, if
-    not as many as GROUP frames have.
-    """
-
-    stride: int
-    passes: tuple[int, int]
-    grids: int = 1
-    samples: tuple[Sampling, Sampling] | None = None
+    stride: int  # of the groups of a grid, in sixteenths of a patch
+    passes: tuple[int, int]  # estimates by non-local Bayes, of luma and of colour differences
+    grids: int = 1  # of groups, for each estimate
+    samples: tuple[Sampling, Sampling] | None = None  # of luma and colour differences; None: as GROUP frames
 
 
 GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
@@ -78,7 +73,7 @@ class DenoiseRestorer:
     network that takes measurements instead of pixels.
     """
 
-    sees: Literal["planes"] = "planes"
+    input_kind: Literal["planes"] = "planes"
 
     def __init__(self, options: RestoreOptions) -> None:
         if options.tile is not None:
@@ -142,8 +137,8 @@ class DenoiseRestorer:
                 else plane
             )
         return tuple(
-            plane[:, : given.shape[1], : given.shape[2]].to(given.device)
-            for plane, given in zip(restored, clip, strict=True)
+            plane[:, : source.shape[1], : source.shape[2]].to(source.device)
+            for plane, source in zip(restored, clip, strict=True)
         )
 
     def _denoised(
@@ -192,9 +187,9 @@ class DenoiseRestorer:
                 spectrum = None
             elif level is not None:
                 lower = max(sigma * level**0.5, SIGMA_RANGE[0])
-                tried = self.restored_plane(plane, lower, positions, precision)
-                if may_be_white(spectrum_of(tried, lower)):
-                    sigma, estimate, spectrum = lower, tried, None
+                trial = self.restored_plane(plane, lower, positions, precision)
+                if may_be_white(spectrum_of(trial, lower)):
+                    sigma, estimate, spectrum = lower, trial, None
         luma = None if luma is None else _resized(luma, plane.shape)
         brightness = (estimate if luma is None else luma) if measured else None
         whitener = None if spectrum is None else inverse_covariance(spectrum)
@@ -254,7 +249,7 @@ class DenoiseRestorer:
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer groups and tracks at once."""
         before = self.batch, self.tracks
-        self.batch, self.tracks = (max(1, each // 2) for each in before)
+        self.batch, self.tracks = (max(1, size // 2) for size in before)
         return (self.batch, self.tracks) < before
 
     def sample(self) -> Sample:
@@ -306,8 +301,8 @@ class ClipPositions:
         ]
         if grids > 1 and not self.follow:
             border = corners[:, : grid.columns], corners[:, grid.columns :: grid.columns]
-            shifted = [torch.cat((each, *border), 1) for each in shifted]
-        return torch.cat([origins_of(each, height, width) for each in shifted])
+            shifted = [torch.cat((positions, *border), 1) for positions in shifted]
+        return torch.cat([origins_of(positions, height, width) for positions in shifted])
 
 
 def _range_warning(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:

@@ -68,8 +68,8 @@ def available_devices() -> Iterator[tuple[str, str]]:
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
     yield "cpu", f"{counted_words(cores, 'core')}, {counted_words(threads, 'thread')}"
     for number in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(number)
-        yield f"cuda:{number}", f"{found.name}, {found.total_memory / 1e9:.0f} GB"
+        properties = torch.cuda.get_device_properties(number)
+        yield f"cuda:{number}", f"{properties.name}, {properties.total_memory / 1e9:.0f} GB"
     if torch.backends.mps.is_available():
         yield "mps", "Apple GPU (untested)"
 
@@ -138,32 +138,32 @@ def all_bits(device: torch.device, half: torch.dtype | None) -> AbstractContextM
     return _ALL_BITS if device.type == "cuda" and half is None else nullcontext()
 
 
-def in_all_bits(made: Iterator[T], device: torch.device, half: torch.dtype | None) -> Iterator[T]:
+def in_all_bits(items: Iterator[T], device: torch.device, half: torch.dtype | None) -> Iterator[T]:
     """Yield the same items, each of them computed in an `all_bits` block of its own."""
     while True:
         with all_bits(device, half):
-            item = next(made, _END)
+            item = next(items, _END)
         if item is _END:
             return
         yield cast("T", item)
 
 
-def batch_for(device: torch.device, usual: int, each: int, per_processor: float) -> int:
+def batch_for(device: torch.device, usual: int, item_bytes: int, per_processor: float) -> int:
     """Return the batch size: `usual` on a CPU, whose caches are small.
 
-    On a GPU as many as keep its processors busy, `per_processor` of them on each, if memory holds them: each
-    takes `each` bytes.
+    On a GPU as many as keep its processors busy, `per_processor` of them on each, if memory holds them, each
+    of `item_bytes` bytes.
     """
     if device.type != "cuda":
         return usual
     processors = torch.cuda.get_device_properties(device).multi_processor_count
-    return max(1, min(memory_for(device) // each, math.ceil(per_processor * processors)))
+    return max(1, min(memory_for(device) // item_bytes, math.ceil(per_processor * processors)))
 
 
-def tiles_for(device: torch.device, tile: tuple[int, int], each_pixel: int) -> int:
-    """Return how many tiles to compute at once; a pixel takes `each_pixel` bytes."""
+def tiles_for(device: torch.device, tile: tuple[int, int], pixel_bytes: int) -> int:
+    """Return how many tiles to compute at once; a pixel takes `pixel_bytes` bytes."""
     pixels = tile[0] * tile[1]
-    return min(MOST_TILES, batch_for(device, 1, pixels * each_pixel, PIXELS_PER_PROCESSOR / pixels))
+    return min(MOST_TILES, batch_for(device, 1, pixels * pixel_bytes, PIXELS_PER_PROCESSOR / pixels))
 
 
 def memory_for(device: torch.device) -> int:

@@ -52,7 +52,7 @@ class PreparedClip(NamedTuple):
     tiles: int  # at once, if a picture has several
     # Pictures at once. One on a CPU; on a GPU, where small operations take as long as large ones, as many as
     # keep it busy.
-    together: int
+    batch: int
     first: int  # number of its first frame in the video
     cache: ResultCache  # of the video
 
@@ -76,17 +76,17 @@ class TiledNetwork:
                 f"tile must be a multiple of {self.form.multiple} for {model.card.name}, got {self.tile}"
             )
 
-    def tile_size(self, height: int, width: int, beside: int) -> tuple[int, int]:
-        """Return (height, width) of the tiles of a picture if other data takes `beside` bytes."""
-        room = max(self.budget - beside, self.budget // 4)
+    def tile_size(self, height: int, width: int, other_bytes: int) -> tuple[int, int]:
+        """Return (height, width) of the tiles of a picture if other data takes `other_bytes`."""
+        room = max(self.budget - other_bytes, self.budget // 4)
         pixels, multiple = room // self.pixel_memory, self.form.multiple
         return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
 
-    def window(self, at: int, count: int) -> list[int]:
+    def window(self, index: int, count: int) -> list[int]:
         """Return the frames that restore one of a scene of `count`, reflected at its ends."""
-        return reflected_window(at, self.form.frames // 2, count)
+        return reflected_window(index, self.form.frames // 2, count)
 
-    def restored(self, clip: PreparedClip, places: Sequence[int]) -> Tensor:
+    def restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         """Return some pictures (N, 3, H, W) of a clip's source restored, on the network's device."""
         source, half = clip.source, clip.half
 
@@ -97,11 +97,11 @@ class TiledNetwork:
                 restored: Tensor = self.network(pictures, *tasks)[:, None].float()
             return restored
 
-        windows = torch.stack([pick(source, self.window(at, len(source))) for at in places])
+        windows = torch.stack([pick(source, self.window(index, len(source))) for index in indices])
         sized, scale = padded(windows.to(self.device), self.form.multiple), self.form.scale
-        whole = apply_tiled(work, sized, clip.tile, OVERLAP, scale, clip.tiles)
+        outputs = apply_tiled(work, sized, clip.tile, OVERLAP, scale, clip.tiles)
         height, width = (scale * side for side in source.shape[-2:])
-        return whole[:, 0, :, :height, :width]
+        return outputs[:, 0, :, :height, :width]
 
 
 class PictureRestorer:
@@ -111,7 +111,7 @@ class PictureRestorer:
     CheckpointError for weights of another family or task.
     """
 
-    sees: Literal["rgb"] = "rgb"
+    input_kind: Literal["rgb"] = "rgb"
     team = 1
     radius = 0  # neighbours on either side that a frame depends on, apart from those that the network takes
 
@@ -153,16 +153,16 @@ class PictureRestorer:
 
     def memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
-        return self._beside(height, width) + self.tiled.pixel_memory * rows * columns
+        return self._other_bytes(height, width) + self.tiled.pixel_memory * rows * columns
 
-    def _beside(self, height: int, width: int) -> int:
+    def _other_bytes(self, height: int, width: int) -> int:
         """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
         restored = self.facts.scale**2 * (self.facts.clip if self.on_gpu else 1)
         return 4 * 3 * height * width * (self.facts.clip + restored + 3 + 2 * self.facts.radius) + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; sides are multiples of the network's `multiple`."""
-        return self.tiled.tile_size(height, width, self._beside(height, width))
+        return self.tiled.tile_size(height, width, self._other_bytes(height, width))
 
     def frames(
         self,
@@ -174,27 +174,27 @@ class PictureRestorer:
         cache: ResultCache | None = None,
     ) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
-        prepared = self._prepared(clip, precision, first, ResultCache() if cache is None else cache)
-        for start in steps(range(*keep, prepared.together)):
-            indices = range(start, min(start + prepared.together, keep[1]))
-            with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
-                restored = self._restored(prepared, indices).to(clip.device)
+        setup = self._setup(clip, precision, first, ResultCache() if cache is None else cache)
+        for start in steps(range(*keep, setup.batch)):
+            indices = range(start, min(start + setup.batch, keep[1]))
+            with torch.inference_mode(), all_bits(self.tiled.device, setup.half):
+                restored = self._restored(setup, indices).to(clip.device)
             yield from restored
 
     def network_output(self, window: Tensor) -> Tensor:
         """Return the network's output (1, C, h, w) for the middle frame of a scene (T, 3, H, W)."""
-        prepared = self._prepared(window, None, 0, ResultCache())
-        with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
-            return self.tiled.restored(prepared, [len(window) // 2])
+        setup = self._setup(window, None, 0, ResultCache())
+        with torch.inference_mode(), all_bits(self.tiled.device, setup.half):
+            return self.tiled.restored(setup, [len(window) // 2])
 
-    def _prepared(self, clip: Tensor, precision: str | None, first: int, cache: ResultCache) -> PreparedClip:
+    def _setup(self, clip: Tensor, precision: str | None, first: int, cache: ResultCache) -> PreparedClip:
         device, source = self.tiled.device, self._source(clip)
         tile = self.tile_size(*clip.shape[-2:])
         tiles = min(self.tiled.most_tiles, tiles_for(device, tile, self.tiled.pixel_memory))
-        whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
+        is_whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
         half = half_type(precision or self.precision, device)
-        together = min(tiles, GPU_CLIP) if self.on_gpu and whole else 1
-        return PreparedClip(clip, source, half, tile, tiles, together, first, cache)
+        batch = min(tiles, GPU_CLIP) if self.on_gpu and is_whole else 1
+        return PreparedClip(clip, source, half, tile, tiles, batch, first, cache)
 
     def _source(self, clip: Tensor) -> Tensor:
         """Return the pictures (T, 3, h, w) that the network restores."""
@@ -216,12 +216,12 @@ class PictureRestorer:
         """
         results: dict[int, T] = {}
         places = sorted(set(indices))
-        for start in range(0, len(places), clip.together):
-            part = places[start : start + clip.together]
+        for start in range(0, len(places), clip.batch):
+            part = places[start : start + clip.batch]
             # the same frame, seen with other neighbours, has another result
             keys = [
-                (clip.half, *(clip.first + index for index in self.tiled.window(at, len(clip.frames))))
-                for at in part
+                (clip.half, *(clip.first + number for number in self.tiled.window(index, len(clip.frames))))
+                for index in part
             ]
 
             def missing(positions: Sequence[int], part: Sequence[int] = part) -> Iterable[T]:
@@ -238,9 +238,9 @@ def default_model(task: str, options: RestoreOptions) -> Model:
     return load_for(task, FAMILY, options.model, device, preferred, options.family)
 
 
-def pick(pictures: Tensor, places: Sequence[int]) -> Tensor:
+def pick(pictures: Tensor, indices: Sequence[int]) -> Tensor:
     """Return some of (T, 3, H, W) pictures; unlike an index, the places aren't copied to a device."""
-    return torch.stack([pictures[at] for at in places])
+    return torch.stack([pictures[index] for index in indices])
 
 
 def estimated_memory(network: torch.nn.Module) -> int:
@@ -263,7 +263,7 @@ def enlarger(options: RestoreOptions) -> PictureRestorer:
 
 
 def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
-    """Return the restorer of `denoise` by a network on frames. Raises OptionError for others' options."""
+    """Return the restorer of `denoise` by a network on frames. Raises OptionError for options of others."""
     restorer = PictureRestorer("denoise", options)
     network: Any = restorer.tiled.network
     takes_sigma = getattr(network, "takes_sigma", False)

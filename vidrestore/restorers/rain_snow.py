@@ -47,13 +47,13 @@ def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor
     excess = frames - torch.maximum(one, other)  # over three of the four
     brighter = 255 * mean_around(excess.amin(1, keepdim=True), CLOSE)
     darker = levels_around((middle - frames).clamp_(min=0), AROUND)
-    apart = levels_around((one - other).abs_() / 2, AROUND)
+    disagreement = levels_around((one - other).abs_() / 2, AROUND)
     # where much of a frame moves fast, neighbours may agree at a place and lack what moves there
-    apart = torch.maximum(apart, apart.mean((2, 3), keepdim=True))
-    removed = levels_around((source - frames).abs_(), WIDE)
+    disagreement = torch.maximum(disagreement, disagreement.mean((2, 3), keepdim=True))
+    removal = levels_around((source - frames).abs_(), WIDE)
     share = ((brighter - LEAST - DOUBT * darker) / SOFT).clamp_(0, 1)
-    share *= ((removed - REMOVED[0]) / (REMOVED[1] - REMOVED[0])).clamp_(0, 1)
-    share *= ((AGREEMENT[1] - apart) / (AGREEMENT[1] - AGREEMENT[0])).clamp_(0, 1)
+    share *= ((removal - REMOVED[0]) / (REMOVED[1] - REMOVED[0])).clamp_(0, 1)
+    share *= ((AGREEMENT[1] - disagreement) / (AGREEMENT[1] - AGREEMENT[0])).clamp_(0, 1)
     return frames.lerp(middle, share)
 
 
@@ -87,9 +87,9 @@ class WeatherRestorer(PictureRestorer):
         super().__init__(task, options)
         self.threads = threads_for(options.threads)
 
-    def _beside(self, height: int, width: int) -> int:
+    def _other_bytes(self, height: int, width: int) -> int:
         frames = self.facts.clip + MAPS  # as many are cached, and more
-        return super()._beside(height, width) + 4 * 3 * height * width * frames
+        return super()._other_bytes(height, width) + 4 * 3 * height * width * frames
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         count = len(clip.frames)

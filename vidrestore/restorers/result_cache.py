@@ -33,24 +33,24 @@ class ResultCache:
         results are cached.
         """
         with self.lock:
-            own = []
-            for at, key in enumerate(keys):
+            missing = []
+            for position, key in enumerate(keys):
                 if key not in self.results:
                     self.results[key] = Future()
-                    own.append(at)
+                    missing.append(position)
             results = [self.results[key] for key in keys]
             for oldest in list(self.results)[:-room]:
                 del self.results[oldest]
-        if own:
+        if missing:
             try:
-                for at, result in zip(own, compute(own), strict=True):
-                    results[at].set_result(result)
+                for position, result in zip(missing, compute(missing), strict=True):
+                    results[position].set_result(result)
             except BaseException as error:
                 with self.lock:
-                    for at in own:
-                        self.results.pop(keys[at], None)
-                for at in own:
-                    results[at].set_exception(error)
+                    for position in missing:
+                        self.results.pop(keys[position], None)
+                for position in missing:
+                    results[position].set_exception(error)
         try:
             return [result.result() for result in results]
         except Stopped:  # not in a block that others wait for

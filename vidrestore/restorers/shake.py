@@ -58,15 +58,12 @@ FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
 
 
 class Shake(NamedTuple):
-    """The blur of a picture. `softness` is the least ratio of its structure function; `kernels` (rows,
-    columns, side, side) are those of its parts in an even grid, None if none is believable. `is_even`: both
-    halves of the picture have like kernels.
-    """
+    """The blur of a picture."""
 
-    softness: float
-    kernels: Tensor | None = None
+    softness: float  # least ratio of its structure function
+    kernels: Tensor | None = None  # (rows, columns, side, side) of an even grid; None if none is believable
     strength: float = STRENGTH
-    is_even: bool = True
+    is_even: bool = True  # both halves of the picture have like kernels
 
     @property
     def network_share(self) -> float:
@@ -81,36 +78,36 @@ class ShakeRestorer(PictureRestorer):
     def __init__(self, options: RestoreOptions) -> None:
         super().__init__("deblur", options)
         name, weights = self.facts.name, self.facts.weights
-        both = sha256(f"{METHOD}{weights}".encode()).hexdigest()
-        self.facts = replace(self.facts, name=f"{METHOD}+{name}", weights=both, files=((name, weights),))
+        digest = sha256(f"{METHOD}{weights}".encode()).hexdigest()
+        self.facts = replace(self.facts, name=f"{METHOD}+{name}", weights=digest, files=((name, weights),))
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         """Return some frames (N, 3, H, W) of a clip restored, or as they are."""
         windows = [self.tiled.window(index, len(clip.frames)) for index in indices]
         stages = steps(("search", "restore"))
         next(stages)
-        shakes = self.cached(clip, chain(*windows), _searched, CACHED)
+        shakes = self.cached(clip, chain(*windows), _shakes, CACHED)
         next(stages)
         pairs = zip(steps(indices), windows, strict=True)
         return torch.stack(
-            [self._result(clip, index, [shakes[at] for at in window]) for index, window in pairs]
+            [self._result(clip, index, [shakes[number] for number in window]) for index, window in pairs]
         )
 
-    def _result(self, clip: PreparedClip, at: int, window: Sequence[Shake]) -> Tensor:
+    def _result(self, clip: PreparedClip, index: int, window: Sequence[Shake]) -> Tensor:
         """Return a frame restored; `window` has its blur between those of its neighbours."""
-        source, shake = clip.frames[at].to(self.tiled.device), window[len(window) // 2]
+        source, shake = clip.frames[index].to(self.tiled.device), window[len(window) // 2]
         length = 0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1)))
-        clip.cache.shakes[clip.first + at] = length
+        clip.cache.shakes[clip.first + index] = length
         if len(clip.frames) == 1 and shake.is_even and shake.kernels is not None:
             return undone(source, shake)
-        agreed = sum(other.kernels is not None for other in window) / len(window)
-        shake = _steadied(source, shake, window) if agreed and shake.softness < SOFT else shake
-        agreed = agreed if shake.kernels is not None else 0.0
-        if not (agreed or shake.network_share):
+        agreement = sum(other.kernels is not None for other in window) / len(window)
+        shake = _with_neighbours(source, shake, window) if agreement and shake.softness < SOFT else shake
+        agreement = agreement if shake.kernels is not None else 0.0
+        if not (agreement or shake.network_share):
             return source
-        (result,) = super()._restored(clip, [at])
-        left = source.lerp(result, shake.network_share)
-        return left.lerp(result.lerp(undone(source, shake), FRAME_SHARE), agreed) if agreed else left
+        (result,) = super()._restored(clip, [index])
+        blend = source.lerp(result, shake.network_share)
+        return blend.lerp(result.lerp(undone(source, shake), FRAME_SHARE), agreement) if agreement else blend
 
 
 def deblurrer(options: RestoreOptions) -> PictureRestorer:
@@ -118,12 +115,12 @@ def deblurrer(options: RestoreOptions) -> PictureRestorer:
     return ShakeRestorer(options) if options.model is None else PictureRestorer("deblur", options)
 
 
-def _searched(clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
-    alone = len(clip.frames) == 1
-    return [shake_of(clip.frames[index].cpu(), alone=alone) for index in steps(indices)]
+def _shakes(clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
+    is_photo = len(clip.frames) == 1
+    return [shake_of(clip.frames[index].cpu(), is_photo=is_photo) for index in steps(indices)]
 
 
-def _steadied(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
+def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
     """Return a frame's blur with the mean of its kernel and those of its neighbours that are alike; without
     one of its own, with that of a neighbour, if it is believable.
     """
@@ -138,16 +135,16 @@ def _steadied(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
     return shake
 
 
-def _likeness(kernels: Tensor, others: Tensor) -> float:
+def _likeness(kernels: Tensor, reference: Tensor) -> float:
     """Return the correlation of kernels (1, 1, side, side), slightly blurred; 0 for those of another size."""
-    if others.shape != kernels.shape:
+    if reference.shape != kernels.shape:
         return 0.0
-    one, other = (F.avg_pool2d(kernel, 3, 1, 1) for kernel in (kernels, others))
+    one, other = (F.avg_pool2d(kernel, 3, 1, 1) for kernel in (kernels, reference))
     return float((one * other).sum() / (one.norm() * other.norm()))
 
 
-def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
-    """Return the blur of a picture (3, H, W), R'G'B' in [0, 1]; frames that aren't `alone` get less time."""
+def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
+    """Return the blur of a picture (3, H, W), R'G'B' in [0, 1]; frames of a clip get less time."""
     if min(picture.shape[1:]) < LEAST_SIDE:
         return Shake(0.0)
     pictures = [picture]
@@ -162,13 +159,13 @@ def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
         pictures.append(small)
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
     light = to_light(busiest(pictures.pop()))
-    kernel, stray = best_kernel(light, strength, SPARSITIES if alone else SPARSITIES[:1])
+    kernel, stray = best_kernel(light, strength, SPARSITIES if is_photo else SPARSITIES[:1])
     if stray > STRAYING or spreads(kernel)[0] < LEAST_SPREAD:
         return Shake(softness)
-    kernels, is_even = kernel[None, None], not alone or _is_even(light)
+    kernels, is_even = kernel[None, None], not is_photo or _is_even(light)
     if stray > HARDLY:
         strength *= UNEVEN_STRENGTH
-        if alone:
+        if is_photo:
             parts = [max(1, round(side / PART)) for side in light.shape[1:]]
             kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
     if pictures:
@@ -319,8 +316,8 @@ def ratios(luma: Tensor, noise: float = 0.0) -> Tensor:
     ways = torch.stack((angles.cos(), angles.sin()), -1)[None]
     grid = torch.stack((ways * (NEAR / reach), ways * (FAR / reach)), 1)
     mean = (sums / counts)[None, None]
-    near, far = F.grid_sample(mean, grid, mode="bicubic", align_corners=True)[0, 0] - 2 * (noise / 255) ** 2
-    ratio: Tensor = near.clamp(min=0) / far.clamp(min=1e-9)
+    rings = F.grid_sample(mean, grid, mode="bicubic", align_corners=True)[0, 0] - 2 * (noise / 255) ** 2
+    ratio: Tensor = rings[0].clamp(min=0) / rings[1].clamp(min=1e-9)
     return ratio
 
 

@@ -55,7 +55,7 @@ class VsrRestorer:
     Raises CheckpointError for other weights, OptionError for tiles that the network can't take.
     """
 
-    sees: Literal["rgb"] = "rgb"
+    input_kind: Literal["rgb"] = "rgb"
     team = 4
 
     def __init__(self, options: RestoreOptions) -> None:
@@ -107,9 +107,9 @@ class VsrRestorer:
         """See `AnyRestorer.clip_length`; frames in tiles wait for all their tiles, whole ones don't."""
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         share = self.budget // WAITING_SHARE
-        each = large + small if self._is_tiled(height, width) else small
+        frame_bytes = large + small if self._is_tiled(height, width) else small
         overlap, radius = self.facts.overlap, self.facts.radius
-        return overlap + max(radius, min(KEPT, (share - overlap * small) // each))
+        return overlap + max(radius, min(KEPT, (share - overlap * small) // frame_bytes))
 
     def sample(self) -> None:
         return None
@@ -117,13 +117,13 @@ class VsrRestorer:
     def memory(self, height: int, width: int) -> int:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         length = self.clip_length(height, width)
-        held = length - self.facts.overlap if self._is_tiled(height, width) else 3
+        outputs = length - self.facts.overlap if self._is_tiled(height, width) else 3
         rows, columns = self.tile_size(height, width)
         network, pixels = RELEASED_MEMORY, rows * columns
         if self.recurrent:
-            more = self._frames_at_once(pixels) - 1
-            network = pixels * (self._pixel_memory + more * self._frame_memory)
-        return 2 * length * small + held * large + network
+            extra_frames = self._frames_at_once(pixels) - 1
+            network = pixels * (self._pixel_memory + extra_frames * self._frame_memory)
+        return 2 * length * small + outputs * large + network
 
     def _is_tiled(self, height: int, width: int) -> bool:
         rows, columns = self.tile_size(height, width)
@@ -174,8 +174,8 @@ class VsrRestorer:
                     yield frame[0]
 
     def _tiles_at_once(self, tile: tuple[int, int]) -> int:
-        together = LEAST_TOGETHER * self._frame_memory if self.recurrent else 0
-        return min(self.most_tiles, tiles_for(self.device, tile, self._pixel_memory + together))
+        batch_memory = LEAST_TOGETHER * self._frame_memory if self.recurrent else 0
+        return min(self.most_tiles, tiles_for(self.device, tile, self._pixel_memory + batch_memory))
 
     def _frames_at_once(self, pixels: int) -> int:
         """Return the number of frames of a size for which a recurrent network computes results without
@@ -219,15 +219,15 @@ def recurrent_frames(network: VsrRecurrent, keep: Bounds, at_once: int, tiles: T
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
     """Return frames [first, stop) of tiles (B, T, 3, 64, 64), each from its window: (B, T', 3, 256, 256)."""
     restorer = VsrClip(network, tiles.transpose(0, 1))
-    windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in steps(range(*keep)))
+    windows = (frame_window(index, tiles.shape[1], network.config.frames) for index in steps(range(*keep)))
     with torch.inference_mode():
         return torch.stack(
             [restorer.restore(window, network.config.frames // 2).float() for window in windows], 1
         )
 
 
-def frame_window(at: int, count: int, frames: int) -> list[int]:
-    """Return the `frames` frames around frame `at` of a scene with `count`.
+def frame_window(centre: int, count: int, frames: int) -> list[int]:
+    """Return the `frames` frames around frame `centre` of a scene with `count`.
 
     Beyond the ends the paper's tests continue with frames from the other side of the window: that of frame 0
     of 100 is [4, 3, 0, 1, 2], that of 99 is [97, 98, 99, 96, 95] (EDVR's "reflection_circle"). Scenes too
@@ -238,7 +238,7 @@ def frame_window(at: int, count: int, frames: int) -> list[int]:
     def place(index: int) -> int:
         if 0 <= index < count:
             return index
-        circled = at + radius - index if index < 0 else at - radius - (index - count + 1)
+        circled = centre + radius - index if index < 0 else centre - radius - (index - count + 1)
         return circled if 0 <= circled < count else reflected(index, count)
 
-    return [place(index) for index in range(at - radius, at + radius + 1)]
+    return [place(index) for index in range(centre - radius, centre + radius + 1)]

@@ -17,7 +17,7 @@ from vidrestore.errors import OptionError
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import Segment
 from vidrestore.scale.shards import divided
-from vidrestore.scale.workers import Outcome, WorkerError, restore_part
+from vidrestore.scale.workers import Outcome, PartError, restore_part
 
 CPUS = 4  # for each task on a cluster without GPUs
 SHARE = 4  # parts for each place: all wait for the last one, and a clip is restored twice where two meet
@@ -32,7 +32,7 @@ class RayTasks:
     """
 
     def __init__(self, address: str | None = None, *, cpus: int | None = None) -> None:
-        self.ray = _connected(address)
+        self.ray = _connect(address)
         resources = self.ray.cluster_resources()
         gpus, all_cpus = int(resources.get("GPU", 0)), max(1, int(resources.get("CPU", 1)))
         self.cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
@@ -43,20 +43,20 @@ class RayTasks:
     def start(self, request: Request, segments: Sequence[Segment]) -> None:
         # without a limit of calls a process, and its loaded model, serves several tasks, on a GPU, too
         task = self.ray.remote(max_calls=0, **self._resources)(restore_part)
-        own = self._there(request)
+        task_request = self._task_request(request)
         count = max(SHARE * self.count, -(-len(segments) // LARGEST))
-        self._running = [task.remote(own, part) for part in divided(segments, count) if part]
+        self._running = [task.remote(task_request, part) for part in divided(segments, count) if part]
 
-    def _there(self, request: Request) -> Request:
+    def _task_request(self, request: Request) -> Request:
         """Return the request as a task needs it, which works in another folder, with the resources of its
         own.
         """
         options, on_gpu = request.options, "num_gpus" in self._resources
         threads = options.threads if on_gpu else options.threads or self.cpus
-        here = request.with_options(
+        device_request = request.with_options(
             device="cuda" if on_gpu else "cpu", threads=threads, work_dir=_absolute(options.work_dir)
         )
-        steps = tuple(step.with_options(model=_absolute(step.options.model)) for step in here.steps)
+        steps = tuple(step.with_options(model=_absolute(step.options.model)) for step in device_request.steps)
         return Request(request.source.absolute(), request.output.absolute(), steps)
 
     def outcomes(self, seconds: float) -> Iterator[Outcome]:
@@ -65,7 +65,7 @@ class RayTasks:
             try:
                 yield self.ray.get(reference)
             except self.ray.exceptions.RayError as error:
-                raise WorkerError(f"a task on the cluster failed: {error}") from error
+                raise PartError(f"a task on the cluster failed: {error}") from error
 
     def are_at_work(self) -> bool:
         return bool(self._running)
@@ -88,7 +88,7 @@ def listen_on_loopback() -> None:
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
-def _connected(address: str | None) -> Any:
+def _connect(address: str | None) -> Any:
     if not (address or os.environ.get("RAY_ADDRESS")):
         listen_on_loopback()
     try:

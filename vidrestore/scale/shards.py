@@ -14,14 +14,13 @@ from itertools import pairwise
 from typing import TypeVar
 
 from vidrestore.errors import OptionError
-from vidrestore.events import Listener, Warned
+from vidrestore.events import Listener, Summary, Warned
 from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.check import check, earlier_summary
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import join, warn_if_stopped
-from vidrestore.jobs.segmented import SegmentedWork, frame_count
-from vidrestore.jobs.summary import Summary
+from vidrestore.jobs.segmented import SegmentedWork
 
 T = TypeVar("T")
 
@@ -66,8 +65,8 @@ class Shard(Runner):
                 )
         check_shared(batch)
 
-    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary:
-        """Restore a part of one video, and join the video if no part is missing then."""
+    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary | None:
+        """Restore a part of one video, and join the video if no part is missing then, else return None."""
         folder, load = WorkFolder.of(request), batch.loader(request, on_event)
         with ExitStack() as stack:
             with folder.locked(shared=True):
@@ -82,19 +81,19 @@ class Shard(Runner):
                 part.enter_context(folder.shard_locked(self.number, self.count))
             stack.enter_context(warn_if_stopped(job, folder, on_event, work))
             began, parts = time.monotonic(), divided(range(len(work.segments)), self.count)
-            own = [segment for segment in work.left() if segment.number in parts[self.number - 1]]
-            work.restore(own)
+            segments = [segment for segment in work.unfinished() if segment.number in parts[self.number - 1]]
+            work.restore(segments)
             with folder.locked(shared=True):
                 part.close()
                 if not folder.has_job and (joined := earlier_summary(request, on_event, folder)):
                     return joined
-                if not (work.left() or work.missing()):
+                if not (work.unfinished() or work.missing()):
                     return join(work, began)
-            left = {segment.number for segment in work.left()}
+            left = {segment.number for segment in work.unfinished()}
             missing = [f"{number}/{self.count}" for number, part in enumerate(parts, 1) if left & {*part}]
             text = f"part {self.number}/{self.count} is finished; missing: {', '.join(missing)}"
             on_event(Warned(request.source.name, f"{text}; the same command with `shard` makes each of them"))
-            return Summary(*request.names, frame_count(own), time.monotonic() - began, skipped=True)
+            return None
 
     def close(self) -> bool:
         """Leave the folders for outputs: other shards may be about to use them."""

@@ -18,16 +18,16 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol, TypeAlias
 
 from vidrestore.errors import OptionError, PlanError, VidRestoreError
-from vidrestore.events import Listener, ignore_event
+from vidrestore.events import Listener, Summary, ignore_event
 from vidrestore.files.locks import POLL
 from vidrestore.files.stopping import STOPS
 from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.check import open_job
+from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.request import LoadedSteps, Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
-from vidrestore.jobs.summary import FrameProgress, Summary
 from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import check_shared, divided
 from vidrestore.working import threads_for
@@ -40,7 +40,7 @@ Outcome: TypeAlias = int | VidRestoreError
 _LOADED = LoadedSteps()  # by this process, for one part after the other
 
 
-class WorkerError(VidRestoreError):
+class PartError(VidRestoreError):
     """A process that should restore a part of a video ended before it had."""
 
 
@@ -65,7 +65,7 @@ class Workers(Protocol):
         """Divide missing segments among the workers, and begin."""
 
     def outcomes(self, seconds: float) -> Iterator[Outcome]:
-        """Wait for at most so many seconds, and yield the outcomes of parts. Raises WorkerError if a worker
+        """Wait for at most so many seconds, and yield the outcomes of parts. Raises PartError if a worker
         died.
         """
 
@@ -109,7 +109,7 @@ def restore_with(workers: Workers, work: SegmentedWork) -> None:
                 if isinstance(outcome, VidRestoreError):
                     raise outcome
                 work.retried_elsewhere += outcome
-            progress.show(count - frame_count(work.left()))
+            progress.show(count - frame_count(work.unfinished()))
     except BaseException:
         workers.stop()
         raise
@@ -123,15 +123,15 @@ def devices_of(text: str) -> list[str]:
     """Return the devices that a text such as "cuda:0,1" or "cpu,cpu" means. Raises OptionError if it means
     none.
     """
-    found: list[str] = []
+    devices: list[str] = []
     for part in text.split(","):
         name = part.strip()
-        if name.isdecimal() and found and found[-1].startswith("cuda:"):
+        if name.isdecimal() and devices and devices[-1].startswith("cuda:"):
             name = f"cuda:{name}"
         if not name or name.isdecimal():
             raise OptionError(f"devices must be like cuda:0,1 or cuda:0,cuda:1, got {text!r}")
-        found.append(name)
-    return found
+        devices.append(name)
+    return devices
 
 
 class DeviceWorkers:
@@ -153,19 +153,19 @@ class DeviceWorkers:
         for number, (device, part) in enumerate(zip(self.devices, divided(segments, count), strict=True), 1):
             if part:
                 name = f"{number}/{count}"
-                own = request.with_options(device=device, threads=threads)
+                part_request = request.with_options(device=device, threads=threads)
                 self._busy.add(name)
                 with suppress(OSError):  # it is dead, which `outcomes` reports
-                    self._link(name).send((own, part))
+                    self._link(name).send((part_request, part))
 
     def _link(self, name: str) -> Connection:
         if name not in self.running:
             context = multiprocessing.get_context(START)
-            ours, theirs = context.Pipe()
-            process = context.Process(target=work_over, args=(theirs,), daemon=True)
+            link, child_link = context.Pipe()
+            process = context.Process(target=work_over, args=(child_link,), daemon=True)
             process.start()
-            theirs.close()
-            self.running[name] = process, ours
+            child_link.close()
+            self.running[name] = process, link
         return self.running[name][1]
 
     def outcomes(self, seconds: float) -> Iterator[Outcome]:
@@ -177,7 +177,7 @@ class DeviceWorkers:
                 outcome: Outcome = link.recv()
             except (EOFError, OSError):
                 process.join()
-                raise WorkerError(
+                raise PartError(
                     f"part {name}: its process {process.pid} died (exit code {process.exitcode}); is there "
                     "enough memory? The same command restores what is missing"
                 ) from None
@@ -198,7 +198,7 @@ class DeviceWorkers:
 
 def work_over(link: Any) -> None:
     """Restore the parts that come over the link, until it is closed."""
-    # Ctrl-C reaches all processes of a terminal: this one ends at once and leaves the cores to the first one
+    # Ctrl-C reaches all processes of a terminal: this one ends at once and frees the cores for the first one
     for number in STOPS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` does
             signal.signal(number, signal.SIG_DFL)

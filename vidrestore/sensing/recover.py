@@ -15,11 +15,11 @@ from torch import Tensor
 
 from vidrestore import __version__
 from vidrestore.errors import CheckpointError, VidRestoreError
-from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
+from vidrestore.events import Listener, Planned, Started, Summary, Warned, ignore_event
 from vidrestore.files.regular import digest
 from vidrestore.frames import Frame
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.steps import write_frames
-from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import SourceInfo, read_tag
@@ -33,7 +33,7 @@ from vidrestore.pipeline.conversions import CLIPS_MEMORY, COPIES, all_finite, st
 from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
-from vidrestore.sensing.sense import CPU, finished
+from vidrestore.sensing.sense import CPU
 from vidrestore.sensing.sensing_options import RecoverKeywords, RecoverOptions
 from vidrestore.weights import Model, load_model
 from vidrestore.working import available_cores, threads_for
@@ -73,7 +73,8 @@ def recover(
     request = digest({"recover": model.card.sha256, "head": identity.head, "size": identity.size, **settings})
     tag = None if options.overwrite else read_tag(target)
     if tag and tag.job == request:
-        return finished(Summary(source, str(target), tag.frames, 0.0, before=True), emit)
+        emit(earlier := Summary(source, str(target), tag.frames, 0.0, before=True))
+        return earlier
     target.check(Source(source), overwrite=options.overwrite)
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
     return _recover(reader, target, info, encoder, model, options, emit, request)
@@ -138,7 +139,8 @@ def _recover(
         )
     for warning in warnings:
         emit(Warned(reader.path, warning))
-    return finished(Summary(reader.path, str(output), reader.frames, time.monotonic() - began), emit)
+    emit(summary := Summary(reader.path, str(output), reader.frames, time.monotonic() - began))
+    return summary
 
 
 def recovery_clips(frames: int, length: int = GROUP) -> list[tuple[int, int, int]]:

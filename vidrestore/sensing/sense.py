@@ -22,11 +22,11 @@ from torch import Tensor
 
 from vidrestore.colour import planes_to_grey
 from vidrestore.errors import CheckpointError, MediaError, OptionError
-from vidrestore.events import Finished, Listener, Planned, Started, Warned, ignore_event
+from vidrestore.events import Listener, Planned, Started, Summary, Warned, ignore_event
 from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import digest
 from vidrestore.frames import WHOLE, Frame, PixelFormat
-from vidrestore.jobs.summary import Summary, counted
+from vidrestore.jobs.frame_progress import counted
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.source import Source
 from vidrestore.media.streams import other_kinds
@@ -83,7 +83,8 @@ def sense(
         with suppress(MediaError):  # another file
             earlier = MeasurementReader(output)
             if earlier.job == job:
-                return finished(Summary(source, output, earlier.frames, 0.0, before=True), emit)
+                emit(summary := Summary(source, output, earlier.frames, 0.0, before=True))
+                return summary
     read = (*Source(source).files, *([options.model] if options.model else ()))
     check_output(output, read, overwrite=options.overwrite)
     with VideoReader(source) as reader:
@@ -159,7 +160,8 @@ def _sense(
     if left_out := ", ".join(measured.left_out):
         emit(Warned(info.path, f"measurements hold the picture only; left out: {left_out}"))
     seconds = time.monotonic() - began
-    return finished(Summary(info.path, output, writer.frames, seconds, damage=reader.damage.sentence), emit)
+    emit(summary := Summary(info.path, output, writer.frames, seconds, reader.damage.sentence))
+    return summary
 
 
 class Sensor:
@@ -195,7 +197,7 @@ class Sensor:
     def measure(self, frame: Frame) -> Tensor:
         """Return (P, M) measurements of the patches of all planes, one plane after another; on the CPU."""
         if self.uploads:
-            grey = floats(self.uploads.send(self.measured, [frame]).arrived(), self.pixels.unit)
+            grey = floats(self.uploads.send(self.measured, [frame]).result(), self.pixels.unit)
             self.measured += 1
         else:
             grey = tuple(plane[None] for plane in planes_to_grey(frame.planes, self.pixels))
@@ -205,9 +207,3 @@ class Sensor:
             noise = torch.randn(measurements.shape, generator=self.generator)
             measurements = measurements + self.sigma * noise.to(self.device)
         return (measurements.half() if self.uploads and self.half else measurements).cpu()
-
-
-def finished(summary: Summary, emit: Listener) -> Summary:
-    details = {"fps": summary.fps, "before": summary.before}
-    emit(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
-    return summary

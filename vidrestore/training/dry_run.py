@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from vidrestore.jobs.summary import peak_memory
+from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.restorers.devices import torch_device
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import on_device, worker_errors

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError, OptionError
-from vidrestore.files.atomic import check_output
 from vidrestore.files.stopping import delayed_signals
 from vidrestore.training.checkpoints import (
     check_alike,
@@ -42,7 +41,7 @@ from vidrestore.training.networks import (
 )
 from vidrestore.training.objective import objective_of
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
-from vidrestore.training.run_records import record_files, recording
+from vidrestore.training.run_records import recording
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
@@ -57,7 +56,6 @@ from vidrestore.training.training_events import (
 
 READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
 LEARNT = ("network", "average", "optimiser", "scaler")  # parts of a checkpoint
-BY_TRAINING = "vidrestore train "  # in the card of the weights, see `RunConfig.command`
 SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
 
 
@@ -105,7 +103,6 @@ def train(
         resumed = run.begin(resume, sources_of(init))
         emit = to_all()
         if group.first:
-            run.check_files(sources_of(init))
             records = output / config.name
             emit = stack.enter_context(recording(records, lambda: run.validations.curve, on_event))
         emit(Began(run.step, config.training.steps, str(place), run.checkpoint if resumed else None))
@@ -163,7 +160,9 @@ class Run:
         return self.output / f"{self.config.name}.best.safetensors"
 
     def begin(self, resume: bool, init: Sequence[str | Path]) -> bool:
-        """Load the checkpoint and return True, or initial weights. Raises ConfigError for an earlier run."""
+        """Load the checkpoint and return True, or initial weights. Raises ConfigError for an earlier run:
+        log and plot in the folder belong to this one, weights only to that of a checkpoint.
+        """
         if self.checkpoint.exists():
             if not resume:
                 raise ConfigError(
@@ -172,23 +171,15 @@ class Run:
                 )
             self.load_checkpoint()
             return True
-        if self.weights_path.exists():
-            raise ConfigError(
-                f"{self.weights_path}: already exists, without the checkpoint of its run; choose another "
-                "`output`, or move the file"
-            )
+        for path in (self.weights_path, self.best_path):
+            if path.exists():
+                raise ConfigError(
+                    f"{path}: already exists, without the checkpoint of its run; choose another `output`, or "
+                    "move the file"
+                )
         for source in init:
             self.initialise_from(source)
         return False
-
-    def check_files(self, init: Sequence[str | Path]) -> None:
-        """Raise MediaError or OutputExistsError if a file that the run would replace is another program's, or
-        one of `init`.
-        """
-        beginnings = dict.fromkeys((self.weights_path, self.best_path), BY_TRAINING)
-        for path, beginning in (beginnings | record_files(self.output / self.config.name)).items():
-            if not path.exists() or path.stat().st_size:
-                check_output(path, init, made=beginning)
 
     def initialise_from(self, source: str | Path) -> None:
         """Load weights of another file. Raises CheckpointError as `load_initial_weights` does."""

@@ -24,14 +24,6 @@ POINTS = 320  # most points of a curve
 _STEP = stored(step=Count, loss=float | None)
 
 
-def record_files(stem: Path) -> dict[Path, str]:
-    """Return the files that `recording` writes, and what each has in its first bytes."""
-    return {
-        stem.with_suffix(".log.jsonl"): '{"step": ',
-        stem.with_suffix(".svg"): f"<title>{stem.name}</title>",
-    }
-
-
 @contextmanager
 def recording(
     stem: Path, curve: Callable[[], Sequence[dict[str, Any]]], on_event: Listener
@@ -39,9 +31,8 @@ def recording(
     """Yield a listener that writes records named after `stem` and calls `on_event`; `curve` returns the
     validations so far.
     """
-    steps, plot = record_files(stem)
-    with closing(StepLog(steps)) as log:
-        yield to_all(log, curve_plot(plot, log, curve), on_event)
+    with closing(StepLog(stem.with_suffix(".log.jsonl"))) as log:
+        yield to_all(log, curve_plot(stem.with_suffix(".svg"), log, curve), on_event)
 
 
 class StepLog:
