@@ -21,7 +21,7 @@ import torch
 from command_line import run as command
 from no_change import IDENTITY_DENOISE
 from numpy.typing import NDArray
-from sample_videos import sample_planes, video_frame, write_video
+from sample_videos import sample_planes, video_frame, write_stream, write_video
 from typer.main import get_command
 from with_identity import WITH_IDENTITY, frames_of
 
@@ -91,13 +91,9 @@ def test_the_video_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository
 
 def test_before_after_is_half_of_each(tmp_path, script):
     for name, number in (("before.mkv", 1), ("after.mkv", 9)):
-        with av.open(str(tmp_path / name), "w") as container:
-            stream = container.add_stream("ffv1", rate=25)
-            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv444p"
-            for step in range(2):
-                smooth = tuple(plane // 4 + 90 for plane in sample_planes("yuv444p", number + step))
-                container.mux(stream.encode(video_frame("yuv444p", smooth, step)))
-            container.mux(stream.encode(None))
+        pictures = [sample_planes("yuv444p", number + step) for step in range(2)]
+        smooth = [tuple(plane // 4 + 90 for plane in planes) for planes in pictures]
+        write_stream(tmp_path / name, [video_frame("yuv444p", planes) for planes in smooth])
     output = tmp_path / "picture.png"
     arguments = (tmp_path / "before.mkv", tmp_path / "after.mkv", "--frame", 1, "--zoom", 3, "-o", output)
     assert script("before_after")(*arguments) == (0, "")
@@ -205,12 +201,7 @@ def test_a_folder_is_denoised_and_done_videos_are_left_out(repository, tmp_path,
 
 
 def test_frames_go_through_a_pipe(repository, tmp_path, programs):
-    with av.open(programs["Y4M"], "w", format="yuv4mpegpipe") as container:
-        stream = container.add_stream("rawvideo", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(3):
-            container.mux(stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
-        container.mux(stream.encode(None))
+    write_video(Path(programs["Y4M"]), 3, "rawvideo")
     result = shell(repository, programs, "through_a_pipe.sh", tmp_path / "video.mkv", tmp_path / "out.y4m")
     assert result.returncode == 0, result.stderr
     assert (planes_of(tmp_path / "out.y4m") == planes_of(tmp_path / "in.y4m")).all()
@@ -367,12 +358,8 @@ def test_an_exported_network_runs_on_videos_without_this_package(script, tmp_pat
     (tmp_path / "mean.json").write_text('{"frames": 3}')
     frames = np.random.default_rng(1).integers(0, 256, (4, 18, 33, 3), dtype=np.uint8)
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    with av.open(str(source), "w") as container:
-        stream = container.add_stream("ffv1", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 33, 18, "bgr0"
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode(None))
+    coloured = (av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in frames)
+    write_stream(source, (frame.reformat(format="bgr0") for frame in coloured))
     assert script("onnx_video")(tmp_path / "mean.onnx", source, output) == (0, "")
     around = np.stack([frames[[0, 0, 1, 2]], frames, frames[[1, 2, 3, 3]]]).astype(float)
     restored = np.stack([rgb(output, number) for number in range(4)])

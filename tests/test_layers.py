@@ -6,8 +6,6 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 import vidrestore
 
 PACKAGE = Path(vidrestore.__file__).parent
@@ -85,11 +83,12 @@ def room(name: str) -> str | None:
     return first if (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file() else None
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_a_module_imports_only_from_its_own_group_and_those_before_it(path):
-    own = room(module_name(path))
-    assert own in LAYER, f"{own} is new: give it a place in GROUPS"
-    assert not {name for name in own_imports(path) if (found := room(name)) and LAYER[found] > LAYER[own]}
+def test_a_module_imports_only_from_its_own_group_and_those_before_it():
+    for path in MODULES:
+        own = room(module_name(path))
+        assert own in LAYER, f"{own} is new: give it a place in GROUPS"
+        rooms = {name: room(name) for name in own_imports(path)}
+        assert not [name for name, other in rooms.items() if other and LAYER[other] > LAYER[own]], path
 
 
 PAPERS = "vidrestore.papers"
@@ -118,10 +117,9 @@ def test_no_two_modules_have_the_same_name():
     assert not {stem for stem in stems if stems.count(stem) > 1}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_only_media_imports_av(path):
-    if room(module_name(path)) != "media":
-        assert not [name for name in imported_names(path) if name.split(".")[0] == "av"]
+def test_only_media_imports_av():
+    others = [path for path in MODULES if room(module_name(path)) != "media"]
+    assert not [path for path in others if {name.split(".")[0] for name in imported_names(path)} & {"av"}]
 
 
 def test_no_test_imports_from_another_test():

@@ -73,8 +73,8 @@ def needed_clips(bounds: Sequence[Bounds], clips: range) -> range:
     """Return the clips to restore for the frames owned by `clips`: those, and the next one if it shares
     frames with the last.
     """
-    shares = clips.stop < len(bounds) and bounds[clips.stop][0] < bounds[clips.stop - 1][1]
-    return range(clips.start, clips.stop + shares)
+    overlaps = clips.stop < len(bounds) and bounds[clips.stop][0] < bounds[clips.stop - 1][1]
+    return range(clips.start, clips.stop + overlaps)
 
 
 def live_clips(

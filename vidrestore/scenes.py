@@ -104,10 +104,8 @@ def novelty(old: Thumbnail, new: Thumbnail) -> float:
 
 
 def unexplained(source: Thumbnail, target: Thumbnail) -> float:
-    """Return the share of the variance in blocks of `target` that remains after prediction by the best shift
-    of `source`.
-
-    The brightness of each block is ignored.
+    """Return the share of the variance within blocks of `target` that remains after each block is predicted
+    by the best shift of `source`, their mean brightness aside.
     """
     height, width = target.shape
     reach_y, reach_x = -(-height // 4), -(-width // 4)

@@ -20,12 +20,12 @@ def test_blurred_noise_keeps_its_strength(down, across):
     noise = torch.randn(4, 120, 120, generator=torch.Generator().manual_seed(1))
     assert float(blurred(noise, down, across).std()) == pytest.approx(1, rel=0.05)
     near = [
-        correlation(found[:, :-1], found[:, 1:])
-        for found in (blurred(noise, down, across), blurred(noise, down, across).mT)
+        correlation(result[:, :-1], result[:, 1:])
+        for result in (blurred(noise, down, across), blurred(noise, down, across).mT)
     ]
-    for size, found in zip((down, across), near, strict=True):
+    for size, result in zip((down, across), near, strict=True):
         # of two blurs of one pixel's distance: exp(-1 / (4 size^2)), in the limit of wide ones
-        assert found == pytest.approx(np.exp(-1 / (4 * size**2)) if size >= 1 else 0.0, abs=0.06)
+        assert result == pytest.approx(np.exp(-1 / (4 * size**2)) if size >= 1 else 0.0, abs=0.06)
 
 
 def test_strength_follows_the_brightness_by_straight_lines():

@@ -8,7 +8,7 @@ import pytest
 from command_line import on_terminal
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_videos import write_video
-from written_videos import Extras, rich_video
+from written_videos import extras, rich_video
 
 import vidrestore
 from vidrestore.cli import main
@@ -52,7 +52,7 @@ def test_a_line_names_encoder_and_container_and_why(tmp_path, capsys, monkeypatc
 
 def test_uncompressed_sound_in_mp4_is_warned_about(tmp_path, capsys):
     source = tmp_path / "in.mov"
-    rich_video(source, Extras(audio=("pcm_s16le",)))
+    rich_video(source, extras(audio=("pcm_s16le",)))
     assert run(source, "-o", tmp_path / "out.mp4") == 0
     printed = capsys.readouterr().err
     assert (
@@ -74,7 +74,7 @@ def test_verbose_shows_the_plan_and_what_each_stage_took(tmp_path, capsys):
 
 def test_python_logs_events_at_their_levels(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "vidrestore")
-    rich_video(tmp_path / "in.mov", Extras(audio=("pcm_s16le",)))
+    rich_video(tmp_path / "in.mov", extras(audio=("pcm_s16le",)))
     vidrestore.restore(tmp_path / "in.mov", tmp_path / "out.mp4", task="<identity>")
     levels = {
         record.levelname: record.getMessage() for record in caplog.records if record.name == "vidrestore"

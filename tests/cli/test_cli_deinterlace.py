@@ -4,11 +4,10 @@ from fractions import Fraction
 from itertools import count
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
-from sample_videos import video_frame, write_video
+from sample_videos import video_frame, write_stream, write_video
 
 from vidrestore.frames import Frame
 from vidrestore.media.reader import VideoReader
@@ -25,16 +24,12 @@ def moment(time: int) -> np.ndarray:
 
 def write(path: Path, step: int, first: int) -> Path:
     """A video whose rows from `first` on, every other one, come `step` moments late: 0 is progressive."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("ffv1", rate=25)
-        stream.width, stream.height, stream.pix_fmt = SIZE[1], SIZE[0], "yuv420p"
-        chroma = np.full((SIZE[0] // 2, SIZE[1] // 2), 128, np.uint8)
-        for number in range(FRAMES):
-            luma = moment(2 * number)
-            luma[first::2] = moment(2 * number + step)[first::2]
-            container.mux(stream.encode(video_frame("yuv420p", (luma, chroma, chroma), number)))
-        container.mux(stream.encode(None))
-    return path
+    chroma, frames = np.full((SIZE[0] // 2, SIZE[1] // 2), 128, np.uint8), []
+    for number in range(FRAMES):
+        luma = moment(2 * number)
+        luma[first::2] = moment(2 * number + step)[first::2]
+        frames.append(video_frame("yuv420p", (luma, chroma, chroma)))
+    return write_stream(path, frames)
 
 
 def frames(path: Path) -> tuple[VideoReader, list[Frame]]:

@@ -18,7 +18,7 @@ from command_line import python
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_videos import write_video
 from with_identity import WITH_IDENTITY, frames_of
-from written_videos import Extras, rich_video
+from written_videos import extras, rich_video
 
 from vidrestore.cli import restoring
 from vidrestore.errors import OptionError
@@ -223,7 +223,7 @@ def test_a_preview_reads_from_left_to_right_however_the_video_is_turned(turn):
 
 
 def test_a_preview_needs_no_container_for_the_other_streams(tmp_path, capsys):
-    rich_video(tmp_path / "in.mkv", Extras(audio=("pcm_s16le",), subtitles=("ass",), attachment=True))
+    rich_video(tmp_path / "in.mkv", extras(audio=("pcm_s16le",), subtitles=("ass",), font=True))
     arguments = (tmp_path / "in.mkv", "-o", tmp_path / "out.mp4", "-q")
     assert run(*arguments) == 1 and "can't hold stream" in capsys.readouterr().err
     assert run(*arguments[:-1], "--preview", "1s") == 0

@@ -2,7 +2,7 @@
 
 import struct
 from fractions import Fraction
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import av
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from numpy.typing import NDArray
-from sample_videos import sample_planes, video_frame, write_video
+from sample_videos import copy_packets, sample_planes, video_frame, write_stream, write_video
 from with_identity import frames_of
 
 from vidrestore.media.reader import VideoReader
@@ -56,13 +56,14 @@ def with_decoding_times(path: Path) -> Path:
     """MPEG-4 with B-frames whose times of showing are those of decoding, as SVQ3, RV20 and FLV have them."""
     plain = path.with_name("plain.avi")
     write_video(plain, 12, "mpeg4", options={"bf": "2", "g": "12"})
-    with av.open(str(plain)) as source, av.open(str(path), "w") as output:
-        stream = output.add_stream_from_template(source.streams.video[0])
-        for number, packet in enumerate(packet for packet in source.demux(video=0) if packet.size):
-            packet.stream, packet.time_base = stream, Fraction(1, 25)
-            packet.pts = packet.dts = number
-            output.mux(packet)
-    return path
+    numbers = count()
+
+    def numbered(packet: av.Packet) -> list[av.Packet]:
+        packet.time_base, packet.pts = Fraction(1, 25), next(numbers)
+        packet.dts = packet.pts
+        return [packet]
+
+    return copy_packets(plain, path, numbered)
 
 
 @pytest.mark.parametrize("name", ["in.mov", "in.nut", "in.mkv"])
@@ -116,20 +117,14 @@ def decoded(path: Path) -> list[NDArray[np.uint8]]:
 
 def raw_video(path: Path, codec: str, pix_fmt: str, palette: NDArray[np.uint8] | None = None) -> Path:
     """Two pictures that hold every 16-bit sample, or every colour of a palette (A, R, G, B)."""
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream(codec, rate=25)
-        stream.width, stream.height, stream.pix_fmt = 256, 256, pix_fmt
-        for number in range(2):
-            frame = av.VideoFrame(256, 256, pix_fmt)
-            rows = np.arange(256 * 256, dtype=np.uint16).reshape(256, 256)
-            if palette is not None:
-                frame = av.VideoFrame.from_ndarray(((rows + number).astype(np.uint8), palette), "pal8")
-            else:
-                frame.planes[0].update(rows.astype(">u2" if pix_fmt.endswith("be") else "<u2").tobytes())
-            frame.pts = number
-            output.mux(stream.encode(frame))
-        output.mux(stream.encode(None))
-    return path
+    frames = [av.VideoFrame(256, 256, pix_fmt) for _ in range(2)]
+    rows = np.arange(256 * 256, dtype=np.uint16).reshape(256, 256)
+    for number, frame in enumerate(frames):
+        if palette is not None:
+            frames[number] = av.VideoFrame.from_ndarray(((rows + number).astype(np.uint8), palette), "pal8")
+        else:
+            frame.planes[0].update(rows.astype(">u2" if pix_fmt.endswith("be") else "<u2").tobytes())
+    return write_stream(path, frames, codec)
 
 
 PALETTE = np.random.default_rng(0).integers(0, 256, (256, 4), np.uint8)
@@ -187,17 +182,16 @@ def hidden_frames(path: Path) -> Path:
     """
     plain = path.with_name("plain.webm")
     write_video(plain, 5, "libvpx-vp9", options={"g": "1"})
-    with av.open(str(plain)) as source, av.open(str(path), "w") as output:
-        stream = output.add_stream_from_template(source.streams.video[0])
-        for packet in source.demux(video=0):
-            data = bytes(packet)
-            hidden = bytes([data[0] & ~2, *data[1:]]) if data else b""
-            for late, content in enumerate((hidden, b"\x88") if data else ()):
-                made = av.Packet(content)
-                made.stream, made.time_base, made.is_keyframe = stream, packet.time_base, not late
-                made.pts = made.dts = packet.pts + 20 * late
-                output.mux_one(made)
-    return path
+
+    def hidden_and_shown(packet: av.Packet) -> list[av.Packet]:
+        data = bytes(packet)
+        pair = [av.Packet(bytes([data[0] & ~2, *data[1:]])), av.Packet(b"\x88")]
+        for late, part in enumerate(pair):
+            part.time_base, part.is_keyframe = packet.time_base, not late
+            part.pts = part.dts = packet.pts + 20 * late
+        return pair
+
+    return copy_packets(plain, path, hidden_and_shown)
 
 
 def cut_message(path: Path) -> Path:

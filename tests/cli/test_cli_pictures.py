@@ -11,8 +11,8 @@ import pytest
 from command_line import run as command
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_pictures import write_frame
-from sample_videos import video_frame, write_video
-from written_videos import Extras, rich_video
+from sample_videos import video_frame, write_stream, write_video
+from written_videos import extras, rich_video
 
 from vidrestore.files.atomic import Partial
 from vidrestore.media.picture_writer import PictureFiles
@@ -41,16 +41,9 @@ def samples(path: Path) -> tuple[str, np.ndarray]:
 
 def write_red(path: Path, frames: int = 2) -> None:
     """A video of red in 4:2:0, limited range, BT.601: Y 81, U 90, V 240."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("ffv1", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        planes = tuple(
-            np.full(size, level, np.uint8)
-            for size, level in (((48, 64), 81), ((24, 32), 90), ((24, 32), 240))
-        )
-        for number in range(frames):
-            container.mux(stream.encode(video_frame("yuv420p", planes, number)))
-        container.mux(stream.encode(None))
+    levels = (((48, 64), 81), ((24, 32), 90), ((24, 32), 240))
+    planes = tuple(np.full(size, level, np.uint8) for size, level in levels)
+    write_stream(path, [video_frame("yuv420p", planes)] * frames)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +154,7 @@ def test_the_pictures_of_the_source_are_never_replaced(tmp_path, capsys):
 
 
 def test_pictures_leave_sound_out_with_a_warning(tmp_path, capsys):
-    rich_video(tmp_path / "in.mkv", Extras())
+    rich_video(tmp_path / "in.mkv", extras())
     assert run(tmp_path / "in.mkv", "-o", tmp_path / "made/%04d.png") == 0
     assert "pictures hold the frames only; left out: " in (printed := capsys.readouterr().err)
     assert "audio" in printed

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
-from written_videos import Extras, packets, rich_video
+from written_videos import extras, packets, rich_video
 
 from vidrestore.media.reader import VideoReader
 
@@ -18,7 +18,7 @@ def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 
 
 def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(tmp_path, monkeypatch, capsys):
-    rich_video(tmp_path / "in.mkv", Extras())
+    rich_video(tmp_path / "in.mkv", extras())
     (tmp_path / "made").mkdir()
     give(monkeypatch, (tmp_path / "in.mkv").read_bytes())
     output = tmp_path / "made" / "out.mkv"

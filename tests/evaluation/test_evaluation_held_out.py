@@ -94,9 +94,9 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     printed = capsys.readouterr().out
     assert "agrees" in printed and "differs" not in printed
 
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert (found["version"], found["suite"], found["against"]) == (1, "bundled", "manifest")
-    (row,) = found["rows"]
+    result = json.loads((tmp_path / "found.json").read_text())
+    assert (result["version"], result["suite"], result["against"]) == (1, "bundled", "manifest")
+    (row,) = result["rows"]
     assert row["on"] == "held-out groups, sigma 20" and row["weights"] == "tiny"
     assert f"{row['measured']['psnr']:.2f}" in printed
     (line,) = csv.DictReader((tmp_path / "found.csv").open())
@@ -141,8 +141,8 @@ def test_clips_that_were_not_held_out_are_not_compared_and_a_folder_without_clip
     for name in ("others", "none"):
         (tmp_path / name).mkdir()
     write_video(tmp_path / "others" / "any.mkv", frames=20)
-    found = evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "others")
-    assert any("not compared" in note for note in found.notes)
+    result = evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "others")
+    assert any("not compared" in note for note in result.notes)
     with pytest.raises(ConfigError, match="no clips in this folder"):
         evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "none")
 
@@ -190,9 +190,9 @@ def test_weights_hold_the_configuration_of_their_training_in_full(tmp_path, monk
 
 
 def test_exactly_one_of_suite_and_recipe_must_be_given():
-    for given in ({}, {"suite": "bundled", "config": "any.toml"}):
+    for inputs in ({}, {"suite": "bundled", "config": "any.toml"}):
         with pytest.raises(OptionError, match="give `reference`"):
-            evaluate(**given)
+            evaluate(**inputs)
     with pytest.raises(OptionError, match=r"no suite named 'bundle' \(did you mean bundled\?\); `vidrestore"):
         evaluate("bundle")
 
@@ -200,6 +200,6 @@ def test_exactly_one_of_suite_and_recipe_must_be_given():
 @pytest.mark.data
 def test_a_bundled_network_comes_to_the_figure_in_the_manifest(shared_data, small_validation):
     small_validation.undo()
-    found = evaluate("bundled", weights=["dust-cs10"], device="cpu")
-    assert [row.verdict for row in found.rows] == ["agrees"]
-    assert found.rows[0].measured["psnr"] == pytest.approx(28.908, abs=0.02)
+    result = evaluate("bundled", weights=["dust-cs10"], device="cpu")
+    assert [row.verdict for row in result.rows] == ["agrees"]
+    assert result.rows[0].measured["psnr"] == pytest.approx(28.908, abs=0.02)

@@ -65,14 +65,14 @@ def picture(seed: int, height: int = 40, width: int = 52) -> np.ndarray:
 def result(clips: int = 1, **shown: Any) -> Result:
     measured = {"psnr": (30.12345, 31.5)}
     comparison = Comparison(1, **shown) if shown else None
-    found = [
+    result = [
         ClipMetrics("dust", "avenue", "0.2", f"{number:02d}", measured, "weights", comparison)
         for number in range(clips)
     ]
     published = {"psnr": 37.95, "ssim": 0.9766}
     row = Row("DUST <b>", "Avenue, CS rate 0.2", {"psnr": 30.812}, published, "weights", "differs", 2)
     title = "</script><script>alert(1)</script>"
-    facts = {"source": "paper", "clips": tuple(found)}
+    facts = {"source": "paper", "clips": tuple(result)}
     return Result("dust-table4", title, "published", (row,), ("a & b",), **facts)
 
 
@@ -81,23 +81,23 @@ def table_of(text: str) -> list[dict[str, Any]]:
     heads, *lines = Parsed(text).rows
     rows = []
     for cells in lines:
-        found: dict[str, Any] = dict.fromkeys(("system", "weights", "on", "verdict"), "")
-        found |= {"measured": {}, "reference": {}}
+        result: dict[str, Any] = dict.fromkeys(("system", "weights", "on", "verdict"), "")
+        result |= {"measured": {}, "reference": {}}
         for (_, head), (attributes, value) in zip(heads, cells, strict=True):
             if "data-side" not in attributes:
-                found[head] = value
+                result[head] = value
             elif value:
-                found[str(attributes["data-side"])][str(attributes["data-metric"])] = json.loads(value)
-        rows.append(found)
+                result[str(attributes["data-side"])][str(attributes["data-metric"])] = json.loads(value)
+        rows.append(result)
     return rows
 
 
 def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path):
     write_vid4(tmp_path, frames=2)
-    html, found = tmp_path / "page.html", tmp_path / "found.json"
+    html, result = tmp_path / "page.html", tmp_path / "found.json"
     line = ("--suite", "vsr-table3", "--systems", "bicubic", "--data", tmp_path)
-    assert run(*line, "--html", html, "--json", found) == 0
-    text, expected = html.read_text(), json.loads(found.read_text())
+    assert run(*line, "--html", html, "--json", result) == 0
+    text, expected = html.read_text(), json.loads(result.read_text())
     assert [row | {"count": 0} for row in table_of(text)] == [row | {"count": 0} for row in expected["rows"]]
     assert json.loads(Parsed(text).scripts["result"]) == expected
     curves = [list(map(float, str(curve["data-values"]).split())) for curve in Parsed(text).all("polyline")]
@@ -123,15 +123,15 @@ def test_names_on_the_page_are_text_and_not_code():
 
 
 def test_pictures_are_the_frames_bit_by_bit_and_kept_once():
-    given, restored, clean = picture(1), picture(2), picture(3)
-    parsed = Parsed(page(result(clips=2, source=given, restored=restored, clean=clean)))
+    inputs, restored, clean = picture(1), picture(2), picture(3)
+    parsed = Parsed(page(result(clips=2, source=inputs, restored=restored, clean=clean)))
     pictures = {
         key: decoded(base64.b64decode(uri.partition(",")[2]))
         for key, uri in json.loads(parsed.scripts["pictures"]).items()
     }
     shown = [image["data-picture"] for image in parsed.all("img")]
     assert len(shown) == 10 and len(pictures) == 5  # both clips show the same five
-    wanted = (restored, given, clean, error_map(given, clean, 32), error_map(restored, clean, 32))
+    wanted = (restored, inputs, clean, error_map(inputs, clean, 32), error_map(restored, clean, 32))
     for key, expected in zip(shown, wanted, strict=False):
         assert np.array_equal(pictures[str(key)], expected)
     assert [image.get("class") for image in parsed.all("img")][:2] == [None, "over"]
@@ -158,8 +158,8 @@ def test_png_files_hold_every_sample(shape):
 
 def test_an_error_map_runs_from_purple_to_yellow():
     reference = np.zeros((1, 3, 3), np.uint8)
-    found = error_map(np.array([[[0, 0, 0], [16, 16, 16], [255, 200, 90]]], np.uint8), reference, 32)
-    assert found.tolist() == [[[68, 1, 84], [33, 145, 140], [253, 231, 37]]]
+    result = error_map(np.array([[[0, 0, 0], [16, 16, 16], [255, 200, 90]]], np.uint8), reference, 32)
+    assert result.tolist() == [[[68, 1, 84], [33, 145, 140], [253, 231, 37]]]
 
 
 def test_a_curve_stands_where_its_values_say():

@@ -91,10 +91,10 @@ def test_another_file_of_the_name_stays_unless_it_may_be_overwritten(tmp_path):
 def test_modes_follow_the_umask_and_private_files_are_the_owners(tmp_path, mask):
     before = os.umask(mask)
     try:
-        for name, private, wanted in (("a", False, 0o666 & ~mask), ("b", True, 0o600)):
+        for name, private, expected in (("a", False, 0o666 & ~mask), ("b", True, 0o600)):
             with replacing(tmp_path / name, private=private):
                 pass
-            assert (tmp_path / name).stat().st_mode & 0o777 == wanted
+            assert (tmp_path / name).stat().st_mode & 0o777 == expected
     finally:
         os.umask(before)
 

@@ -41,5 +41,5 @@ def test_a_file_beyond_its_limit_is_not_read(tmp_path):
 
 
 def test_too_many_open_files_are_named_with_the_way_out():
-    found = str(write_problem("out.mkv", OSError(errno.EMFILE, "Too many open files")))
-    assert found == "out.mkv: too many open files; raise the limit (`ulimit -n 256`) and run again"
+    result = str(write_problem("out.mkv", OSError(errno.EMFILE, "Too many open files")))
+    assert result == "out.mkv: too many open files; raise the limit (`ulimit -n 256`) and run again"

@@ -72,14 +72,14 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
         ("denoise", "480p", 405),
         ("denoise", "1080p", 405),
         ("denoise, noise measured", "480p", 410),
-        ("denoise, noise measured", "1080p", 410),
+        pytest.param("denoise, noise measured", "1080p", 410, marks=pytest.mark.budgets),
         ("denoise, fast", "480p", 385),
         ("denoise, fast", "1080p", 385),
         ("derain", "480p", 150),
         ("derain", "1080p", 150),
         ("dehaze", "480p", 410),  # two networks
-        ("dehaze", "1080p", 410),
-        ("sr", "270p", 155),  # enlarged to 1080p
+        pytest.param("dehaze", "1080p", 410, marks=pytest.mark.budgets),
+        pytest.param("sr", "270p", 155, marks=pytest.mark.budgets),  # enlarged to 1080p
         ("sr", "480p", 155),
         # enlarged to 8K, of which fewer frames fit
         pytest.param("sr", "1080p", 190, marks=pytest.mark.budgets),

@@ -26,8 +26,8 @@ GIVEN: dict[str, dict[str, Any]] = {
 def clip_run(folder: Path, **changes: Mapping[str, Any]) -> RunConfig:
     """A configuration of a tiny network, read, with its clips in place."""
     sections = {
-        name: dict.fromkeys(CONFIG[name] if name else (), None) | given | dict(changes.get(name, {}))
-        for name, given in GIVEN.items()
+        name: dict.fromkeys(CONFIG[name] if name else (), None) | inputs | dict(changes.get(name, {}))
+        for name, inputs in GIVEN.items()
     }
     if not (folder / "clips").exists():
         (folder / "clips").mkdir()

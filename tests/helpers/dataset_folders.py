@@ -16,12 +16,12 @@ def write(root: Path, *files: str) -> None:
 
 
 def found_pairs(name: str, root: Path, split: str) -> PairedImages:
-    found = find(name, root, split)
-    assert isinstance(found, PairedImages)
-    return found
+    result = find(name, root, split)
+    assert isinstance(result, PairedImages)
+    return result
 
 
 def found_clips(name: str, root: Path, split: str) -> Sequences:
-    found = find(name, root, split)
-    assert isinstance(found, Sequences)
-    return found
+    result = find(name, root, split)
+    assert isinstance(result, Sequences)
+    return result

@@ -9,6 +9,7 @@ from typing import Any
 
 import av
 import numpy as np
+from av.stream import Disposition
 from long_videos import cover_packets
 from sample_videos import sample_planes, video_frame
 
@@ -65,12 +66,13 @@ class Content:
     first: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     track: dict[str, str] = field(default_factory=dict)
+    container: dict[str, str] = field(default_factory=dict)
     data: bool = False
 
 
 def write_content(path: Path, content: Content) -> Path:
     """Write it, all packets in the order of their decoding times."""
-    with av.open(str(path), "w") as output:
+    with av.open(str(path), "w", container_options=content.container) as output:
         output.metadata.update(content.metadata)
         sounds = _sounds(output, content) if content.first else []
         packets = [packet for _ in range(content.videos) for packet in _video(output, content)]
@@ -85,9 +87,9 @@ def write_content(path: Path, content: Content) -> Path:
             output.set_chapters([mark | fact for mark, fact in zip(marks, facts, strict=True)])
         packets += cover_packets(output) if content.cover else []
         for stream, sound in zip(sounds, content.sounds, strict=True):
-            packets += noise_packets(stream, sound)
+            packets += _noise(stream, sound)
         for stream, codec in zip(texts, content.texts, strict=True):
-            packets += text_packets(stream, codec)
+            packets += _text_packets(stream, codec)
         if extra is not None:
             packets += [_packet(extra, bytes([number] * 9), 100 * number, 100) for number in range(4)]
         output.start_encoding()
@@ -102,6 +104,7 @@ def _video(output: Any, content: Content) -> list[Any]:
     stream.time_base = stream.codec_context.time_base = content.time_base
     stream.codec_context.thread_count = 1
     stream.metadata.update(content.track)
+    stream.disposition = Disposition.original
     for name, value in content.settings.items():
         setattr(stream.codec_context, name, value)
     if content.turned is not None:
@@ -123,7 +126,7 @@ def _sounds(output: Any, content: Content) -> list[Any]:
     return made
 
 
-def noise_packets(stream: Any, sound: Sound) -> list[Any]:
+def _noise(stream: Any, sound: Sound) -> list[Any]:
     """Return packets of noise."""
     packets, step = [], 960
     kind = stream.codec_context.format.name
@@ -145,10 +148,11 @@ def _texts(output: Any, codec: str) -> Any:
         stream = output.add_mux_stream(codec)
         stream.time_base = Fraction(1, 1000)
     stream.metadata.update({"language": "fra", "title": codec})
+    stream.disposition = Disposition.forced
     return stream
 
 
-def text_packets(stream: Any, codec: str) -> list[Any]:
+def _text_packets(stream: Any, codec: str) -> list[Any]:
     """Return packets of two subtitles."""
     if codec != "ass":
         payload = b"\0\5hello" if codec == "mov_text" else b"hello"

@@ -136,7 +136,7 @@ plain_open = builtins.open
 for module in LACKING:
     sys.modules.pop(module, None)
 builtins.__import__ = imported
-LACKING_OF_OS = """setxattr getxattr fchmod fork O_NOFOLLOW O_CLOEXEC O_NONBLOCK O_NOCTTY sched_getaffinity
+LACKING_OF_OS = """fchmod fork O_NOFOLLOW O_CLOEXEC O_NONBLOCK O_NOCTTY sched_getaffinity
 getuid geteuid getgid getegid getgroups lchown"""
 for lacking in LACKING_OF_OS.split():
     if hasattr(os, lacking):

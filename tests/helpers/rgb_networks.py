@@ -9,15 +9,12 @@ from torch import Tensor, nn
 from vsr_networks import recurrent, tiny
 
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, settings_of
-from vidrestore.models.spynet import SpynetConfig
 from vidrestore.models.vsr_recurrent import VsrRecurrent, config_of
 from vidrestore.models.vsr_transformer import VsrTransformer
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer
 from vidrestore.weights.checkpoint import save_model
-
-SMALL_FLOW = SpynetConfig(levels=2, widths=(8, 8), kernel=3)
 
 
 def keeping() -> MBTaylorFormer:

@@ -1,6 +1,6 @@
 """Tiny videos, made with PyAV; the planes that go in are returned."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -103,3 +103,38 @@ def write_video(
                 output.mux(silence.encode(tone))
             output.mux(silence.encode(None))
     return pictures
+
+
+def write_stream(
+    path: Path,
+    frames: Iterable[av.VideoFrame],
+    codec: str = "ffv1",
+    options: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Path:
+    """Write frames at 25 per second, of the size and pixel format of the first one."""
+    first, *others = frames
+    with av.open(str(path), "w", **settings) as output:
+        stream = output.add_stream(codec, rate=25, options=dict(options or {}))
+        stream.width, stream.height, stream.pix_fmt = first.width, first.height, first.format.name
+        for number, frame in enumerate([first, *others]):
+            frame.pts = number
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return path
+
+
+def copy_packets(
+    source: Path,
+    output: Path,
+    change: Callable[[av.Packet], Iterable[av.Packet]] = lambda packet: [packet],
+    **settings: Any,
+) -> Path:
+    """Copy the packets of a video to another file, each as what `change` makes of it."""
+    with av.open(str(source)) as opened, av.open(str(output), "w", **settings) as written:
+        stream = written.add_stream_from_template(opened.streams.video[0])
+        for packet in opened.demux(video=0):
+            for changed in change(packet) if packet.size else ():
+                changed.stream = stream
+                written.mux_one(changed)
+    return output

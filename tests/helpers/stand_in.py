@@ -29,7 +29,6 @@ from torch.utils.flop_counter import flop_registry
 
 DEVICE, EMPTY = torch.device("cuda", 0), torch.device("cuda", 1)
 GENERATOR = torch.Generator
-AUTOCAST = torch.autocast
 aten = torch.ops.aten
 SIZED_BY_VALUES = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default}
 TRANSFERS = {aten.copy_.default, aten._to_copy.default}
@@ -181,14 +180,14 @@ def _without_values(func: Any, held: list[Any]) -> Any:
 
 def _bytes_of(func: Any, given: Any, result: Any) -> int:
     """Return the bytes that an operation reads and writes; a view is no larger than what it is a view of."""
-    made = sum(map(_size, _leaves(result)))
+    output = sum(map(_size, _leaves(result)))
     more = [each for name, each in given[1].items() if name != "out"]
     read = [*map(_size, _leaves([*given[0], *more]))]
     if func in OVERWRITING:
         read[0] = 0
     if func in GATHERING:
-        read[0] = min(read[0], made)
-    return made + sum(read)
+        read[0] = min(read[0], output)
+    return output + sum(read)
 
 
 def _size(each: Any) -> int:

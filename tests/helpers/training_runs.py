@@ -27,7 +27,8 @@ from vidrestore.training.data import sources
 sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 40, 2, 16
 """
 STEPS = {"steps": 12, "warmup": 4, "validate_every": 5, "learning_rate": 0.003}
-WINDOWS = {"strides": [4], "groups_per_window": 40, "pool": 200, "reuse": 2}
+# without patches that follow the motion, whose search takes most of a run
+WINDOWS = {"strides": [4], "groups_per_window": 40, "pool": 200, "reuse": 2, "match_share": 0.0}
 CONFIG: dict[str, dict[str, object]] = {
     "": {"name": "tiny", "task": "denoise", "family": "dust"},
     "model": {"kind": "sigma", "patch": 4, "atoms": 64, "blocks": 2, "degree": 1},

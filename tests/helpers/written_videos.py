@@ -10,9 +10,7 @@ from typing import Any
 
 import av
 import numpy as np
-from av.stream import Disposition
-from long_videos import cover_packets
-from odd_videos import Sound, noise_packets, text_packets
+from odd_videos import Content, Sound, write_content
 
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
@@ -105,13 +103,13 @@ def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
     """Each stream's packets: their bytes and their time in seconds; without the empty ones of no length that
     FFmpeg adds to mov_text.
     """
-    found: dict[int, list[tuple[bytes, Fraction | None]]] = {}
+    result: dict[int, list[tuple[bytes, Fraction | None]]] = {}
     with av.open(str(path)) as container:
         for packet in container.demux():
             if packet.size and not (packet.duration == 0 and bytes(packet) == b"\0\0"):
                 time = None if packet.pts is None else packet.pts * packet.time_base
-                found.setdefault(packet.stream.index, []).append((bytes(packet), time))
-    return found
+                result.setdefault(packet.stream.index, []).append((bytes(packet), time))
+    return result
 
 
 def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:
@@ -123,59 +121,12 @@ def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:
         ]
 
 
-@dataclass(frozen=True)
-class Extras:
-    """What rides beside the video of a made source."""
-
-    audio: tuple[str, ...] = ("aac",)
-    subtitles: tuple[str, ...] = ()
-    cover: bool = False
-    attachment: bool = False
-    metadata: tuple[tuple[str, str], ...] = (("title", "A video"), ("artist", "Somebody"))
+def extras(audio: Sequence[str] = ("aac",), subtitles: Sequence[str] = (), **more: Any) -> Content:
+    """Half a second of video with sound, two chapters and what else is asked for."""
+    sounds = tuple(Sound(codec, layout="stereo") for codec in audio)
+    titles = {"title": "A video", "artist": "Somebody"}
+    return Content(sounds, tuple(subtitles), **({"chapters": True, "metadata": titles} | more))
 
 
-def rich_video(path: Path, extras: Extras) -> SourceInfo:
-    """Half a second of H.264 at 24 frames per second with sound, subtitles and the rest, two chapters, titles
-    and languages.
-    """
-    keep_keys = path.suffix in (".mp4", ".mov") and not extras.cover
-    settings = {"movflags": "+use_metadata_tags"} if keep_keys else {}
-    with av.open(str(path), "w", container_options=settings) as output:
-        output.metadata.update(dict(extras.metadata))
-        video = output.add_stream("libx264", rate=24, options={"preset": "ultrafast"})
-        video.width, video.height, video.pix_fmt, video.time_base = 64, 48, "yuv420p", Fraction(1, 12000)
-        video.codec_context.time_base = Fraction(1, 12000)
-        video.disposition = Disposition.original
-        sounds = [_sound(output, codec) for codec in extras.audio]
-        texts = [_text(output, codec) for codec in extras.subtitles]
-        if extras.attachment:
-            output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
-        pictures = cover_packets(output) if extras.cover else []
-        names, common = ("id", "start", "end", "metadata"), {"time_base": Fraction(1, 1000)}
-        chapters = (1, 0, 200, {"title": "one"}), (2, 200, 500, {"title": "two"})
-        output.set_chapters([dict(zip(names, each, strict=True)) | common for each in chapters])
-        output.start_encoding()
-        output.mux(pictures)
-        for number in range(12):
-            frame = av.VideoFrame.from_ndarray(np.full((72, 64), 16 + 9 * number, np.uint8), "yuv420p")
-            frame.pts, frame.time_base = 500 * number, Fraction(1, 12000)
-            output.mux(video.encode(frame))
-        output.mux(video.encode(None))
-        for stream, codec in zip(sounds, extras.audio, strict=True):
-            output.mux(noise_packets(stream, Sound(codec, layout="stereo")))
-        for stream, codec in zip(texts, extras.subtitles, strict=True):
-            output.mux(text_packets(stream, codec))
-    return probe(str(path))
-
-
-def _sound(output: Any, codec: str) -> Any:
-    stream = output.add_stream(codec, rate=48000, layout="stereo")
-    stream.metadata.update({"language": "ita", "title": "Suono"})
-    return stream
-
-
-def _text(output: Any, codec: str) -> Any:
-    stream = output.add_mux_stream(codec)
-    stream.metadata.update({"language": "fra", "title": "Texte"})
-    stream.time_base, stream.disposition = Fraction(1, 1000), Disposition.forced
-    return stream
+def rich_video(path: Path, content: Content) -> SourceInfo:
+    return probe(str(write_content(path, content)))

@@ -11,6 +11,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from sample_videos import write_stream
 from written_videos import described
 
 from vidrestore.frames import PixelFormat, VideoInfo
@@ -42,19 +43,13 @@ def coded(path: Path, codec: str, **options: str) -> str:
     """Write 8 frames of moving texture by an encoder."""
     rng = np.random.default_rng(1)
     texture = np.kron(rng.uniform(40, 220, (20, 24)), np.ones((8, 8))) + rng.normal(0, 9, (160, 192))
-    with av.open(str(path), "w") as container:
-        stream: Any = container.add_stream(codec, rate=25, options=options)
-        stream.width, stream.height = 128, 96
-        stream.pix_fmt = {"mjpeg": "yuvj420p", "cinepak": "rgb24", "msvideo1": "rgb555le"}.get(
-            codec, "yuv420p"
-        )
-        for index in range(8):
-            planes = np.full((144, 128), 128, np.uint8)
-            planes[:96] = texture[index * 4 :][:96, index * 2 :][:, :128].clip(0, 255)
-            frame = av.VideoFrame.from_ndarray(planes, "yuv420p").reformat(format=stream.pix_fmt)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return str(path)
+    pix_fmt = {"mjpeg": "yuvj420p", "cinepak": "rgb24", "msvideo1": "rgb555le"}.get(codec, "yuv420p")
+    frames = []
+    for index in range(8):
+        planes = np.full((144, 128), 128, np.uint8)
+        planes[:96] = texture[index * 4 :][:96, index * 2 :][:, :128].clip(0, 255)
+        frames.append(av.VideoFrame.from_ndarray(planes, "yuv420p").reformat(format=pix_fmt))
+    return str(write_stream(path, frames, codec, options))
 
 
 def losses(path: str) -> list[float]:
@@ -166,8 +161,8 @@ def test_a_lossless_codec_has_no_loss(tmp_path):
 
 def test_the_loss_of_other_codecs_follows_from_their_bits_up_to_a_bound():
     sizes = (12_500, 830, 208, 4)
-    found = [loss_by_bits(described(frame_bits=each, codec="hevc")).luma for each in sizes]
-    assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == pytest.approx(4 / 1.5)
+    result = [loss_by_bits(described(frame_bits=each, codec="hevc")).luma for each in sizes]
+    assert result[0] == 0 and 0 < result[1] < result[2] <= result[3] == pytest.approx(4 / 1.5)
 
 
 @pytest.mark.parametrize(

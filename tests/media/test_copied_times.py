@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from written_videos import Extras, made_frames, packets, rich_video, write
+from written_videos import extras, made_frames, packets, rich_video, write
 
 from vidrestore.errors import MediaError
 from vidrestore.media.probe import probe
@@ -19,7 +19,7 @@ def with_times(tmp_path, changes):
     A block begins with its track, 2, its time in 16 bits, counted from its cluster's (0 here), and flags.
     """
     path = tmp_path / "in.mkv"
-    rich_video(path, Extras())
+    rich_video(path, extras(codec="mpeg4"))  # one group of pictures, so one cluster
     data = path.read_bytes()
     sound = packets(path)[1]
     for number, time in changes.items():
@@ -64,5 +64,5 @@ def test_sound_that_begins_again_is_refused_before_work_with_stream_time_and_adv
 
 
 def test_sound_with_rising_times_is_not_repaired(tmp_path):
-    source = rich_video(tmp_path / "in.mkv", Extras(audio=("aac", "flac"), subtitles=("subrip",)))
+    source = rich_video(tmp_path / "in.mkv", extras(audio=("aac", "flac"), subtitles=("subrip",)))
     assert check_packets(source, Target(str(tmp_path / "out.mkv")), (1, 2, 3)) == ()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from av.filter import Graph
 from numpy.typing import NDArray
-from sample_videos import sample_planes, video_frame, write_video
+from sample_videos import sample_planes, video_frame, write_stream, write_video
 
 import vidrestore
 from vidrestore.errors import MediaError
@@ -60,13 +60,10 @@ CODECS = {
 def interlaced_video(
     path: Path, codec: str, options: dict[str, str], pix_fmt: str, top: bool, size: tuple[int, int] = SIZE
 ) -> None:
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream(codec, rate=25, options=options)
-        stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
-        for number in range(9):
-            frame = video_frame(pix_fmt, woven(pix_fmt, number, size, top), number)
-            output.mux(stream.encode(marked(frame, top) if codec == "libx264" else frame))
-        output.mux(stream.encode(None))
+    frames = [video_frame(pix_fmt, woven(pix_fmt, number, size, top), number) for number in range(9)]
+    write_stream(
+        path, [marked(frame, top) if codec == "libx264" else frame for frame in frames], codec, options
+    )
 
 
 def marked(frame: av.VideoFrame, top: bool) -> av.VideoFrame:
@@ -87,8 +84,8 @@ def read(path: Path, start: int | None = None, scan: str | None = "auto") -> lis
 
 def error(planes: list[Frame], pix_fmt: str, size: tuple[int, int] = SIZE) -> float:
     """Mean distance of luma from the moments at which the frames' first fields were seen."""
-    wanted = [moment(pix_fmt, 2 * at, size)[0].astype(float) for at in range(len(planes))]
-    differences = [np.abs(frame.planes[0] - other) for frame, other in zip(planes, wanted, strict=True)]
+    expected = [moment(pix_fmt, 2 * at, size)[0].astype(float) for at in range(len(planes))]
+    differences = [np.abs(frame.planes[0] - other) for frame, other in zip(planes, expected, strict=True)]
     return float(np.mean(differences) / planes[0].planes[0].max())
 
 
@@ -130,27 +127,21 @@ def test_reading_from_the_middle_gives_the_frames_of_a_full_read(tmp_path, kind)
     for at in (0, 1, 4, 8):
         part = read(path, whole[at].pts)
         assert [frame.pts for frame in part] == [frame.pts for frame in whole[at:]]
-        for found, expected in zip(part, whole[at:], strict=True):
-            np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+        for result, expected in zip(part, whole[at:], strict=True):
+            np.testing.assert_array_equal(result.planes[0], expected.planes[0])
     with VideoReader(str(path), scan="auto") as reader:
-        (found,) = reader.frames(whole[3].pts, whole[4].pts)
-    np.testing.assert_array_equal(found.planes[0], whole[3].planes[0])
-    assert found.duration == whole[3].duration
+        (result,) = reader.frames(whole[3].pts, whole[4].pts)
+    np.testing.assert_array_equal(result.planes[0], whole[3].planes[0])
+    assert result.duration == whole[3].duration
 
 
 @pytest.mark.parametrize("double_rate, rows", [(False, (0,)), (True, (0, 1))])
 @pytest.mark.parametrize("top", [True, False])
 def test_frames_tell_which_rows_of_all_their_planes_are_those_of_the_source(tmp_path, double_rate, rows, top):
     path, noise = tmp_path / "video.mkv", np.random.default_rng(0)
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("ffv1", rate=25, options={"field_order": "tt" if top else "bb"})
-        stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
-        for number in range(5):
-            picture = noise.integers(0, 255, (SIZE[1] * 3 // 2, SIZE[0]), np.uint8)
-            frame = av.VideoFrame.from_ndarray(picture, "yuv420p")
-            frame.pts = number
-            output.mux(stream.encode(frame))
-        output.mux(stream.encode(None))
+    pictures = [noise.integers(0, 255, (SIZE[1] * 3 // 2, SIZE[0]), np.uint8) for _ in range(5)]
+    frames = [av.VideoFrame.from_ndarray(picture, "yuv420p") for picture in pictures]
+    write_stream(path, frames, "ffv1", {"field_order": "tt" if top else "bb"})
     sources = [frame for frame in read(path, scan=None) for _ in rows]
     with VideoReader(str(path), scan="auto", double_rate=double_rate) as reader:
         frames = list(reader.frames())
@@ -189,8 +180,8 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffi
     assert probe(str(source)).video.interlaced
     assert not warned(source, output)
     assert not probe(str(output)).video.interlaced
-    with av.open(str(output)) as found:
-        assert found.streams.video[0].codec_context.field_order == 1
+    with av.open(str(output)) as result:
+        assert result.streams.video[0].codec_context.field_order == 1
     assert [frame.pts for frame in read(output)] == [frame.pts for frame in read(source)]
 
 
@@ -244,8 +235,8 @@ def test_a_video_that_turns_interlaced_later_is_deinterlaced_from_there_on(tmp_p
     pairs = zip(read(source, scan=None), frames, strict=True)
     changed = [bool((old.planes[0] != new.planes[0]).any()) for old, new in pairs]
     assert changed == [False] * 6 + [True] * 6
-    for found, expected in zip(part, frames[8:11], strict=True):
-        np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+    for result, expected in zip(part, frames[8:11], strict=True):
+        np.testing.assert_array_equal(result.planes[0], expected.planes[0])
     assert not warned(source, tmp_path / "combed.mkv", scan="progressive")
 
 
@@ -278,6 +269,6 @@ def test_an_interlaced_pipe_is_deinterlaced_by_its_marks_or_as_asked(tmp_path, m
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     with VideoReader("-", scan=scan) as reader:
         piped = list(reader.frames())
-    for found, expected in zip(piped, read(tmp_path / "in.mkv"), strict=True):
-        assert found.real_rows == expected.real_rows == 0
-        np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+    for result, expected in zip(piped, read(tmp_path / "in.mkv"), strict=True):
+        assert result.real_rows == expected.real_rows == 0
+        np.testing.assert_array_equal(result.planes[0], expected.planes[0])

@@ -53,10 +53,10 @@ def test_samples_that_older_decoders_of_ffv1_lack_are_stored_in_16_bits(tmp_path
     write(source, tmp_path / "a.mkv", frames, EncoderOptions(lossless=True))
     with VideoReader(str(tmp_path / "a.mkv")) as reader:
         assert reader.info.video.format.depth == 16
-        for found, frame in zip(reader.frames(), frames, strict=True):
-            for deep, plane in zip(found.planes, frame.planes, strict=True):
+        for result, frame in zip(reader.frames(), frames, strict=True):
+            for deep, plane in zip(result.planes, frame.planes, strict=True):
                 assert np.array_equal(deep >> 16 - source.video.format.depth, plane)
-            assert frame is frames[1] or found.planes[-1][0, 0] == 65535
+            assert frame is frames[1] or result.planes[-1][0, 0] == 65535
 
 
 @pytest.mark.parametrize("pix_fmt", ["yuv410p", "yuv411p", "yuv420p"])
@@ -66,8 +66,8 @@ def test_ffv1_keeps_chroma_that_does_not_fill_the_picture(tmp_path, pix_fmt, siz
     frames = made_frames(source, CONSTANT[:1])
     write(source, tmp_path / "a.mkv", frames, EncoderOptions(encoder="ffv1"))
     with VideoReader(str(tmp_path / "a.mkv")) as reader:
-        (found,) = reader.frames()
-    for one, other in zip(found.planes, frames[0].planes, strict=True):
+        (result,) = reader.frames()
+    for one, other in zip(result.planes, frames[0].planes, strict=True):
         assert np.array_equal(one, other)
 
 
@@ -132,8 +132,8 @@ def test_lossless_output_has_every_sample_of_its_input(encoder, tmp_path):
         output = tmp_path / f"{pix_fmt}{SUFFIXES[row.containers[0]]}"
         frames = made_frames(source, CONSTANT[:3])
         write(source, output, frames, EncoderOptions(encoder=encoder, lossless=True))
-        for made, found in zip(frames, read(output).frames, strict=True):
-            pairs = zip(made.planes, found.planes, strict=True)
+        for made, result in zip(frames, read(output).frames, strict=True):
+            pairs = zip(made.planes, result.planes, strict=True)
             assert all((ours == theirs).all() for ours, theirs in pairs), pix_fmt
 
 
@@ -285,6 +285,6 @@ def test_settings_by_threads_come_before_those_of_the_user(encoder, option):
 @pytest.mark.parametrize("pix_fmt, fed", [("yuv420p", "nv12"), ("yuv420p10le", "p010le")])
 def test_samples_are_the_same_in_the_formats_that_devices_take(pix_fmt: str, fed: str) -> None:
     (frame, *_) = made_frames(described(pix_fmt))
-    made = picture(frame, fed, Fraction(1, 25), ColourTags())
-    for found, wanted in zip(planes_of(made, layout_of(fed)), frame.planes, strict=True):
-        assert np.array_equal(found, wanted)
+    output = picture(frame, fed, Fraction(1, 25), ColourTags())
+    for result, expected in zip(planes_of(output, layout_of(fed)), frame.planes, strict=True):
+        assert np.array_equal(result, expected)

@@ -52,15 +52,15 @@ def test_identity_keeps_every_sample_time_and_tag(pix_fmt, container, size, tmp_
     output = tmp_path / f"out{SUFFIXES[container]}"
     write(source, output, frames, LOSSLESS)
     with VideoReader(str(output)) as reader:
-        found = list(reader.frames())
+        result = list(reader.frames())
         video = reader.info.video
-    assert [frame.pts for frame in found] == nearest_ticks([pts for pts, _ in VARYING], video.time_base)
-    end = (found[-1].pts + found[-1].duration) * video.time_base
+    assert [frame.pts for frame in result] == nearest_ticks([pts for pts, _ in VARYING], video.time_base)
+    end = (result[-1].pts + result[-1].duration) * video.time_base
     near = 0 if container in ("mp4", "mov") else Fraction(2, 1000)
     assert abs(end - Fraction(sum(VARYING[-1]), 24000)) <= near
     assert (video.width, video.height, video.format) == (*size, source.video.format)
     assert (video.sample_aspect_ratio, video.display_matrix) == (Fraction(64, 45), QUARTER_TURN)
-    for made, decoded in zip(frames, found, strict=True):
+    for made, decoded in zip(frames, result, strict=True):
         assert all((ours == theirs).all() for ours, theirs in zip(made.planes, decoded.planes, strict=True))
 
 
@@ -80,13 +80,13 @@ def test_each_encoder_keeps_times_in_each_container(encoder, container, times, t
     source = described(pix_fmt, base_rate=Fraction(24000, 1001) if times == CONSTANT else Fraction(30))
     output = tmp_path / f"out{SUFFIXES[container]}"
     write(source, output, made_frames(source, times), EncoderOptions(encoder=encoder))
-    found = read(output)
-    ticks = nearest_ticks([pts for pts, _ in times], found.info.video.time_base)
-    assert [frame.pts for frame in found.frames] == ticks
-    assert found.end == pytest.approx(sum(times[-1]) / 24000, abs=0.0011)
+    result = read(output)
+    ticks = nearest_ticks([pts for pts, _ in times], result.info.video.time_base)
+    assert [frame.pts for frame in result.frames] == ticks
+    assert result.end == pytest.approx(sum(times[-1]) / 24000, abs=0.0011)
     # FFmpeg's parser gives VP9 the average duration
     if container in ("mp4", "mov") and encoder != "libvpx-vp9":
-        assert [frame.duration for frame in found.frames] == [duration for _, duration in times]
+        assert [frame.duration for frame in result.frames] == [duration for _, duration in times]
 
 
 @pytest.mark.parametrize("encoder", ["libx264", "libx265"])
@@ -130,10 +130,10 @@ def test_mp4_counts_in_the_sources_own_ticks(time_base, tmp_path):
     times = [(7 * step + number * step, step) for number in range(5)]
     source = described(time_base=time_base, rate=1 / (step * time_base))
     write(source, tmp_path / "a.mp4", made_frames(source, times))
-    found = read(tmp_path / "a.mp4")
+    result = read(tmp_path / "a.mp4")
     tick = Fraction(1, time_base.denominator)
-    assert found.info.video.time_base == tick
-    assert [frame.pts * tick for frame in found.frames] == [pts * time_base for pts, _ in times]
+    assert result.info.video.time_base == tick
+    assert [frame.pts * tick for frame in result.frames] == [pts * time_base for pts, _ in times]
 
 
 CHROMATICITIES = (34_000, 16_000, 13_250, 34_500, 7_500, 3_000, 15_635, 16_450)
@@ -149,8 +149,8 @@ def test_hdr_metadata_is_written(encoder, name, tmp_path):
     write(source, tmp_path / name, made_frames(source), EncoderOptions(encoder=encoder))
     video = read(tmp_path / name).info.video
     assert video.content_light == (1000, 400)
-    wanted = pytest.approx(list(map(float, MASTERING)), rel=1e-3, abs=1e-4)
-    assert list(map(float, video.mastering_display)) == wanted
+    expected = pytest.approx(list(map(float, MASTERING)), rel=1e-3, abs=1e-4)
+    assert list(map(float, video.mastering_display)) == expected
 
 
 def test_hdr_metadata_that_an_encoder_cannot_write_is_reported(tmp_path):

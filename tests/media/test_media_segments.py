@@ -12,8 +12,8 @@ import pytest
 from written_videos import (
     CONSTANT,
     VARYING,
-    Extras,
     described,
+    extras,
     fast_choice,
     made_frames,
     read,
@@ -101,8 +101,8 @@ def test_pictures_are_decoded_in_rising_time_and_before_they_are_shown(tmp_path,
     choice = fast_choice(source, Path(name), EncoderOptions(encoder=encoder, options={"bf": "3"}))
     join(tmp_path / name, source, choice, made_frames(source, LONG), [5, 6])
     with av.open(str(tmp_path / name)) as container:
-        found = (packet for packet in container.demux(video=0) if packet.size and packet.dts is not None)
-        times = [(packet.dts, packet.pts) for packet in found]
+        result = (packet for packet in container.demux(video=0) if packet.size and packet.dts is not None)
+        times = [(packet.dts, packet.pts) for packet in result]
     assert all(dts <= pts for dts, pts in times)
     assert [dts for dts, _ in times] == sorted({dts for dts, _ in times})
     assert any(dts < pts for dts, pts in times)  # there are B-frames
@@ -210,14 +210,14 @@ def test_segments_that_lack_pictures_or_are_of_another_encoder_are_not_joined(
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
 def test_chapters_move_with_a_video_that_begins_before_0(tmp_path, name):
-    source = rich_video(tmp_path / "in.mkv", Extras())
+    source = rich_video(tmp_path / "in.mkv", extras())
     early = round(Fraction(1, 10) / source.video.time_base)
     frames = [replace(frame, pts=frame.pts - early) for frame in read(tmp_path / "in.mkv").frames]
     join(tmp_path / name, source, fast_choice(source, Path(name)), frames, [5], first=frames[0].pts)
     with av.open(str(tmp_path / name)) as after:
-        found, ends = after.chapters(), ("start", "end")
-        times = [[chapter[end] * chapter["time_base"] for end in ends] for chapter in found]
+        result, ends = after.chapters(), ("start", "end")
+        times = [[chapter[end] * chapter["time_base"] for end in ends] for chapter in result]
     # MP4's chapters are a track that begins with the video
     begins = Fraction(0 if name.endswith("mp4") else 1, 10)
-    assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(6, 10)]]
+    assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(58, 100)]]
     assert read(tmp_path / name).frames[0].pts == 0

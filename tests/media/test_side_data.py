@@ -42,10 +42,10 @@ def captioned_video(path: Path, place: int = 0, count: int = 5) -> Path:
             made += stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number))
         for number, packet in enumerate([*made, *stream.encode(None)]):
             if number == place:
-                said = av.Packet(b"\0\0\0\1" + message + bytes(packet))
-                said.stream, said.is_keyframe = stream, packet.is_keyframe
-                said.pts, said.dts, said.time_base = packet.pts, packet.dts, packet.time_base
-                packet = said
+                printed = av.Packet(b"\0\0\0\1" + message + bytes(packet))
+                printed.stream, printed.is_keyframe = stream, packet.is_keyframe
+                printed.pts, printed.dts, printed.time_base = packet.pts, packet.dts, packet.time_base
+                packet = printed
             output.mux(packet)
     return path
 

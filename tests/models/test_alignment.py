@@ -26,9 +26,9 @@ def test_the_motion_of_a_shifted_picture_is_the_shift(shift):
     here = wide[..., 32:-32, 32:-32]
     there = wide[..., 32 - down : -32 - down or None, 32 - right : -32 - right or None]
     flow = dense_motion(luma_of(here), luma_of(there))[0, :, 16:-16, 16:-16]
-    wanted = torch.tensor([right, down]).view(2, 1, 1).expand_as(flow).float()
-    assert float((flow - wanted).abs().median()) < 0.25
-    assert float(((flow - wanted).abs() > 1).float().mean()) < 0.1
+    expected = torch.tensor([right, down]).view(2, 1, 1).expand_as(flow).float()
+    assert float((flow - expected).abs().median()) < 0.25
+    assert float(((flow - expected).abs() > 1).float().mean()) < 0.1
 
 
 def test_a_shift_by_half_a_pixel_is_found_to_a_quarter():
@@ -68,6 +68,6 @@ def test_the_middle_frame_stays_and_its_neighbours_come_to_it():
 
 def test_differences_are_means_over_blocks_whose_borders_are_repeated():
     pictures, reference = 0.1 * torch.rand(2, 3, 9, 14), 0.1 * torch.rand(2, 1, 9, 14)
-    found = _block_difference(pictures, reference, 2)
+    result = _block_difference(pictures, reference, 2)
     padded = F.pad((pictures - reference).abs(), [2] * 4, mode="replicate")
-    torch.testing.assert_close(found, padded.unfold(2, 5, 1).unfold(3, 5, 1).mean((4, 5)))
+    torch.testing.assert_close(result, padded.unfold(2, 5, 1).unfold(3, 5, 1).mean((4, 5)))

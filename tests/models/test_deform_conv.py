@@ -103,13 +103,13 @@ def test_half_precision_is_sampled_at_places_of_full_precision(dtype):
     ramp = torch.arange(600.0)[None, None, None].expand(1, 1, 4, 600) / 600
     offsets, weight = torch.full((1, 18, 4, 600), 0.5), torch.zeros(1, 1, 3, 3)
     weight[..., 1, 1] = 1
-    found = deformable_depthwise(ramp.to(dtype), offsets.to(dtype), weight.to(dtype))
-    assert found.dtype == dtype
+    result = deformable_depthwise(ramp.to(dtype), offsets.to(dtype), weight.to(dtype))
+    assert result.dtype == dtype
     expected = (torch.arange(599.0) + 0.5) / 600
-    torch.testing.assert_close(found[0, 0, 1, :599].float(), expected, atol=4e-3, rtol=0)
+    torch.testing.assert_close(result[0, 0, 1, :599].float(), expected, atol=4e-3, rtol=0)
 
 
 def test_a_gpu_computes_what_the_cpu_does():
     with Rehearsal():
-        found = deformable_depthwise(*(part.to("cuda") for part in problem())).cpu()
-    torch.testing.assert_close(found, deformable_depthwise(*problem()))
+        result = deformable_depthwise(*(part.to("cuda") for part in problem())).cpu()
+    torch.testing.assert_close(result, deformable_depthwise(*problem()))

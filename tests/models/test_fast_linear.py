@@ -13,12 +13,12 @@ from vidrestore.models.fast.linear import PackedLinear, PlainLinear, processor_h
 def test_a_packed_product_is_the_plain_one_whatever_torch_offers(monkeypatch, rows, private):
     if not private:
         monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
-    weight, given = torch.randn(24, 16), torch.randn(rows, 16)
+    weight, inputs = torch.randn(24, 16), torch.randn(rows, 16)
     product = PackedLinear(weight, torch.float32)
     assert private or product.product is None
     # Each result is a sum of 16 products of numbers below 6: rounding, in any order, is below 16 * 36 *
     # 2^-23.
-    torch.testing.assert_close(product(given), PlainLinear(weight, torch.float32)(given), atol=7e-5, rtol=0)
+    torch.testing.assert_close(product(inputs), PlainLinear(weight, torch.float32)(inputs), atol=7e-5, rtol=0)
 
 
 def test_features_of_the_processor_are_queried_by_public_calls(monkeypatch):

@@ -90,7 +90,7 @@ def test_parameters_are_as_many_as_in_the_release(size, count):
 # The same in place and in strips as all at once with gradients
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("rows", [1, 3, 7])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -362,8 +362,8 @@ def test_in_half_precision_maps_keep_their_type_with_and_without_gradients():
         nn.init.zeros_(part)
     for gradients in (False, True):
         with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
-            given, expected = network(images, torch.tensor([1, 0])), untasked(network)(images)
-        torch.testing.assert_close(given, expected, atol=0, rtol=0)
+            inputs, expected = network(images, torch.tensor([1, 0])), untasked(network)(images)
+        torch.testing.assert_close(inputs, expected, atol=0, rtol=0)
 
 
 def test_tasks_that_are_missing_unwanted_or_not_one_per_picture_are_refused():

@@ -61,28 +61,28 @@ def dct_power(patches: Tensor) -> np.ndarray:
 
 def test_powers_of_one_group_are_those_of_its_changes_its_residual_and_the_estimates_changes(transform):
     noisy, estimate = 9 * noise(1, SIDE, SIDE), 4 * noise(2, SIDE, SIDE)
-    found = powers(noisy, estimate, groups(SIDE, SIDE), transform)
+    result = powers(noisy, estimate, groups(SIDE, SIDE), transform)
     changes, left = (FRAMES / (FRAMES - 1) * dct_power(plane - plane.mean(0)) for plane in (noisy, estimate))
     residual = dct_power(noisy - estimate)
     # of a single group every quantile and the mean of the flat ones are its own
     expected = [changes, changes, residual, residual, residual, changes, left, left, left]
     wanted = np.log(np.stack([each.flatten() for each in expected], 1) + LEAST)
-    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-3)
+    np.testing.assert_allclose(result.numpy(), wanted, atol=1e-3)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 1.6])
 def test_the_spectrum_does_not_depend_on_the_measured_sigma(transform, ratio):
     sigma = 12.0
-    found = (ratio * sigma) ** 2 * relative_spectrum(
+    result = (ratio * sigma) ** 2 * relative_spectrum(
         slope() + sigma * noise(), slope(), ratio * sigma, groups(), transform
     )
-    assert found.log().mean().exp().sqrt().item() == pytest.approx(sigma, rel=0.2)
+    assert result.log().mean().exp().sqrt().item() == pytest.approx(sigma, rel=0.2)
 
 
 def test_coarse_noise_is_found_strong_at_low_and_weak_at_high_frequencies(transform):
     sigma = 24.0
-    found = relative_spectrum(slope() + coarse(sigma * noise()), slope(), sigma, groups(), transform)
-    square = found.view(SIDE, SIDE)
+    result = relative_spectrum(slope() + coarse(sigma * noise()), slope(), sigma, groups(), transform)
+    square = result.view(SIDE, SIDE)
     centres = (torch.arange(SIDE) + 0.5) * math.pi / (2 * SIDE)
     response = centres.cos() ** 2
     expected = response[:, None] * response
@@ -95,18 +95,18 @@ def test_coarse_noise_is_found_strong_at_low_and_weak_at_high_frequencies(transf
 def test_texture_with_wrong_motion_does_not_count_as_noise(transform):
     """A picture of detail that changes in every frame, all of it in the estimate."""
     sigma, detail = 4.0, 40 * coarse(noise(3))
-    found = relative_spectrum(
+    result = relative_spectrum(
         slope() + detail + sigma * noise(), slope() + detail, sigma, groups(), transform
     )
-    assert found.max() < 3
+    assert result.max() < 3
 
 
 def spectrum(high: float, low: float, slope: float = 0.0) -> Tensor:
     """(SIDE^2,): `high`, falling by e^slope across the frequencies, and `low` in the lowest sixteenth."""
     line = torch.linspace(0, 1, SIDE)
-    found = high * (-slope * (line[:, None] + line) / 2).exp()
-    found[: SIDE // 4, : SIDE // 4] = low
-    return found.flatten()
+    result = high * (-slope * (line[:, None] + line) / 2).exp()
+    result[: SIDE // 4, : SIDE // 4] = low
+    return result.flatten()
 
 
 @pytest.mark.parametrize(

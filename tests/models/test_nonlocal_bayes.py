@@ -55,18 +55,18 @@ def test_noise_is_removed_by_the_estimate_of_least_squared_error(spectrum):
     of_noise = torch.eye(PIXELS).double() if spectrum is None else (basis * spectrum) @ basis.T
     whitener = None if spectrum is None else inverse_covariance(spectrum)
     change = bayes_change(first, residual, variance.view(2, 1, 1), PUBLISHED, whitener)
-    for patches, rest, level, found in zip(first.double(), residual.double(), variance, change, strict=True):
+    for patches, rest, level, result in zip(first.double(), residual.double(), variance, change, strict=True):
         mean, covariance = patches.mean(0), torch.cov(patches.T, correction=0)
         gain = covariance @ torch.linalg.inv(covariance + level * of_noise)
         expected = mean + (patches + rest - mean) @ gain.T
-        torch.testing.assert_close(patches + found, expected, atol=2e-2, rtol=0)
+        torch.testing.assert_close(patches + result, expected, atol=2e-2, rtol=0)
 
 
 def test_the_gains_weigh_both_terms_by_their_strength_in_the_first_estimate():
-    made = Gains(*torch.tensor([1.2, 0.3, -0.6, 0.2, 1.4, -0.3]))
+    output = Gains(*torch.tensor([1.2, 0.3, -0.6, 0.2, 1.4, -0.3]))
     first, residual = groups(), 3 * noise(2, 12, PIXELS, seed=7)
-    change = bayes_change(first, residual, torch.full((2, 1, 1), 9.0), made)
-    for patches, rest, found in zip(first.double(), residual.double(), change, strict=True):
+    change = bayes_change(first, residual, torch.full((2, 1, 1), 9.0), output)
+    for patches, rest, result in zip(first.double(), residual.double(), change, strict=True):
         centred = patches - patches.mean(0)
         left, strength, right = torch.linalg.svd(centred, full_matrices=False)
         weak = 9 / (strength**2 / 12 + 9)
@@ -75,7 +75,7 @@ def test_the_gains_weigh_both_terms_by_their_strength_in_the_first_estimate():
         factors = (1.2 + 0.3 * weak[None]) + weak[:, None] * (-0.6 + 0.2 * weak[None])
         taken = torch.diag(strength * weak * (1.4 - 0.3 * weak))
         expected = left @ (factors * inside * (1 - weak) - taken) @ right
-        torch.testing.assert_close(found.double(), expected, atol=2e-2, rtol=0)
+        torch.testing.assert_close(result.double(), expected, atol=2e-2, rtol=0)
 
 
 def test_patches_of_each_frame_are_estimated_for_the_noise_of_that_frame():
@@ -97,8 +97,8 @@ def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame
     # patches are compared by a few pixels; of a plane that is even in blocks of 4, these are all
     estimate = estimate.repeat_interleave(4, 1).repeat_interleave(4, 2)[:, :height, :width].contiguous()
     track = torch.tensor([[8 * 24 + 8, 576 + 8 * 24 + 8, 1152 + 5 * 24 + 6]])
-    found = similar(estimate, track, 16, Sampling(samples))
-    assert found.shape == (1, 3 * samples)
+    result = similar(estimate, track, 16, Sampling(samples))
+    assert result.shape == (1, 3 * samples)
     compared = torch.arange(2, 16, 4)
     patches = patches_at(estimate, track, 16).view(3, 16, 16)[:, compared][:, :, compared]
     mean = patches.mean(0)
@@ -111,7 +111,7 @@ def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame
                 seen = estimate[frame, y : y + 16, x : x + 16][compared][:, compared]
                 distances[576 * frame + 24 * y + x] = float((seen - mean).square().sum())
         nearest = sorted(distances.values())[:samples]
-        chosen = [distances[each] for each in found[0].tolist() if each // 576 == frame]
+        chosen = [distances[each] for each in result[0].tolist() if each // 576 == frame]
         assert sorted(chosen) == pytest.approx(nearest, rel=1e-4)
 
 
@@ -203,6 +203,6 @@ def test_a_gpu_inverts_by_products_what_a_cpu_inverts_by_its_library():
     products = groups @ groups.mT + torch.eye(80)
     factor = torch.linalg.cholesky(products)
     with Rehearsal() as device:
-        found = _inverse(factor.to("cuda"))
+        result = _inverse(factor.to("cuda"))
         assert not device.counts["waits inside"]
-        torch.testing.assert_close(found.cpu(), _inverse(factor), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(result.cpu(), _inverse(factor), rtol=1e-4, atol=1e-5)

@@ -21,21 +21,21 @@ def maps_of(**parts: Tensor | float) -> Tensor:
 
 def test_weights_of_three_frames_start_a_network_that_finds_haze_in_one():
     """With its other parts alike: a frame that is its own neighbour gives the same maps before the last."""
-    given = small(frames=3, gain=True, tasks=["derain", "desnow"])
+    inputs = small(frames=3, gain=True, tasks=["derain", "desnow"])
     network = small(haze=True)
-    parts = network.parts_of(given)
+    parts = network.parts_of(inputs)
     assert parts is not None
     network.load_state_dict(network.state_dict() | parts)
     with torch.no_grad():
-        for vectors in (each for name, each in given.named_parameters() if name.endswith("vectors")):
+        for vectors in (each for name, each in inputs.named_parameters() if name.endswith("vectors")):
             vectors.zero_()
-        given.head.copy_(
-            given.head[:1] * 0 + torch.linspace(-1, 1, given.head[0].numel()).view_as(given.head[0])
+        inputs.head.copy_(
+            inputs.head[:1] * 0 + torch.linspace(-1, 1, inputs.head[0].numel()).view_as(inputs.head[0])
         )
-        network.head.copy_(given.head[:1].expand_as(network.head))
+        network.head.copy_(inputs.head[:1].expand_as(network.head))
     picture = noise(1, 3, 16, 24)
     maps, _ = network._maps(picture, None)
-    expected, _ = given._maps(picture[:, None].expand(-1, 3, -1, -1, -1), torch.tensor([0]))
+    expected, _ = inputs._maps(picture[:, None].expand(-1, 3, -1, -1, -1), torch.tensor([0]))
     torch.testing.assert_close(maps[:, :1], expected[:, :1], atol=1e-4, rtol=1e-4)
     assert network.parts_of(small(frames=3, widths=[8, 16, 12, 16])) is None
 
@@ -51,20 +51,20 @@ def test_the_scene_behind_drawn_haze_is_found_again():
     green, red, blue = 0.5, 0.5 ** (532 / 630), 0.5 ** (532 / 465)
     seen = torch.tensor([red, green, blue]).view(1, 3, 1, 1)
     hazy = (scene * seen + airlight * (1 - seen)) ** (1 / 2.2)
-    found = Scattering(depth, torch.ones(1, 1, 1, 1), airlight.expand(1, 3, 1, 10))
-    torch.testing.assert_close(transmission_of(found), seen.expand(1, 3, 8, 10))
-    torch.testing.assert_close(without_haze(hazy, found), scene ** (1 / 2.2), atol=1e-4, rtol=0)
+    result = Scattering(depth, torch.ones(1, 1, 1, 1), airlight.expand(1, 3, 1, 10))
+    torch.testing.assert_close(transmission_of(result), seen.expand(1, 3, 8, 10))
+    torch.testing.assert_close(without_haze(hazy, result), scene ** (1 / 2.2), atol=1e-4, rtol=0)
 
 
 def test_black_without_haze_stays_black_and_light_near_0_has_a_gradient():
-    found = Scattering(
+    result = Scattering(
         torch.full((1, 1, 1, 3), math.log(4)), torch.zeros(1, 1, 1, 1), torch.full((1, 3, 1, 3), 0.8)
     )
     light = 0.6 + 0.25 * torch.tensor(
         [0.0009, 0.0, -0.1]
     )  # of scenes of 0.0009, 0 and -0.1, seen through a quarter
     light.requires_grad_()
-    clear = without_haze((light ** (1 / 2.2)).expand(1, 3, 1, 3), found)
+    clear = without_haze((light ** (1 / 2.2)).expand(1, 3, 1, 3), result)
     clear.sum().backward()
     expected = torch.tensor([0.0009 ** (1 / 2.2), 0.0, -0.1])
     torch.testing.assert_close(clear[0, 0, 0], expected, atol=2e-3, rtol=0)
@@ -94,22 +94,22 @@ def test_the_airlight_is_that_of_the_weighted_pixels_and_varies_from_left_to_rig
 
 @pytest.mark.parametrize("given, expected", [(-5.0, 0.0), (1.5, 1.0), (2.2, 1.7)])
 def test_depths_are_never_negative_and_grow_as_the_map_does(given, expected):
-    found = scattering_from(maps_of(depth=given), torch.full((1, 3, 8, 10), 0.8))
-    torch.testing.assert_close(found.depth, torch.full((1, 1, 8, 10), expected), atol=0.01, rtol=0)
+    result = scattering_from(maps_of(depth=given), torch.full((1, 3, 8, 10), 0.8))
+    torch.testing.assert_close(result.depth, torch.full((1, 1, 8, 10), expected), atol=0.01, rtol=0)
 
 
 def test_at_most_nine_tenths_of_the_darkest_light_around_count_as_haze():
     picture = torch.full((1, 3, 8, 10), 0.8)
     picture[0, 1, 4, 5] = 0.4  # 0.133 of light in a haze of 0.612 + 0.02
-    found = scattering_from(maps_of(depth=9.0, weight=picture.amin(1, keepdim=True) * 50), picture)
-    green = found.depth[0, 0]
+    result = scattering_from(maps_of(depth=9.0, weight=picture.amin(1, keepdim=True) * 50), picture)
+    green = result.depth[0, 0]
     bound = -math.log(1 - 0.9 * 0.4**2.2 / (0.8**2.2 + 0.02))
     torch.testing.assert_close(green[2:7, 3:8], torch.full((5, 5), bound), atol=0.01, rtol=0)
     assert float(green[0, 0]) > 1.8
-    assert float(without_haze(picture, found).min()) > 0
+    assert float(without_haze(picture, result).min()) > 0
 
 
 def test_the_exponent_is_one_number_per_picture_between_0_and_its_largest():
-    for given, expected in ((-20.0, 0.0), (0.0, 0.7), (20.0, 1.4)):
-        found = scattering_from(maps_of(exponent=given), noise(1, 3, 8, 10)).exponent
-        torch.testing.assert_close(found, torch.full((1, 1, 1, 1), expected))
+    for inputs, expected in ((-20.0, 0.0), (0.0, 0.7), (20.0, 1.4)):
+        result = scattering_from(maps_of(exponent=inputs), noise(1, 3, 8, 10)).exponent
+        torch.testing.assert_close(result, torch.full((1, 1, 1, 1), expected))

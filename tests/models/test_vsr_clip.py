@@ -26,10 +26,10 @@ def no_gradients():
 
 def test_the_centre_of_a_released_window_is_that_of_all_frames():
     network = released()
-    found = VsrClip(network, CLIP.transpose(0, 1)).restore(range(5), 2)
-    torch.testing.assert_close(found, network(CLIP)[:, 2], atol=1e-4, rtol=0)
+    result = VsrClip(network, CLIP.transpose(0, 1)).restore(range(5), 2)
+    torch.testing.assert_close(result, network(CLIP)[:, 2], atol=1e-4, rtol=0)
     torch.testing.assert_close(
-        found[..., 96:160, 96:160].double(), golden("vsr_tiny.safetensors")["output_c"], atol=1e-4, rtol=0
+        result[..., 96:160, 96:160].double(), golden("vsr_tiny.safetensors")["output_c"], atol=1e-4, rtol=0
     )
 
 

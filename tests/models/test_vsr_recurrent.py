@@ -168,8 +168,8 @@ def test_a_gpu_that_compares_patches_in_fp16_takes_from_neighbours_what_a_cpu_do
     with torch.inference_mode():
         expected = network(clip)
         with Rehearsal():
-            found = network.to("cuda")(clip.to("cuda")).cpu()
-    assert -10 * (found - expected).square().mean((0, 2, 3, 4)).max().log10() > 84
+            result = network.to("cuda")(clip.to("cuda")).cpu()
+    assert -10 * (result - expected).square().mean((0, 2, 3, 4)).max().log10() > 84
 
 
 def test_two_clips_in_one_batch_do_not_influence_each_other():
@@ -196,7 +196,7 @@ def test_half_precision_keeps_motion_and_large_frames_nearly_exact():
 
 
 def test_weights_of_a_network_without_neighbours_start_one_with_neighbours():
-    network, given = recurrent(), recurrent(neighbours=False)
-    parts = network.parts_of(given)
-    assert parts and parts.keys() == given.state_dict().keys() < network.state_dict().keys()
-    assert given.parts_of(network) is None and recurrent(features=16).parts_of(given) is None
+    network, inputs = recurrent(), recurrent(neighbours=False)
+    parts = network.parts_of(inputs)
+    assert parts and parts.keys() == inputs.state_dict().keys() < network.state_dict().keys()
+    assert inputs.parts_of(network) is None and recurrent(features=16).parts_of(inputs) is None

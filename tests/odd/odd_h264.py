@@ -19,12 +19,17 @@ def h264_of_size(size: int) -> bytes:
         stream.time_base = 1 / _RATE
         for packet in _baseline_packets():
             units = [unit for unit in bytes(packet).split(_START) if unit]
-            said = av.Packet(
+            printed = av.Packet(
                 b"".join(_START + (_head(size) if unit[0] & 31 == _HEAD else unit) for unit in units)
             )
-            said.stream, said.time_base, said.pts, said.dts = stream, 1 / _RATE, packet.pts, packet.dts
-            said.is_keyframe = packet.is_keyframe
-            output.mux_one(said)
+            printed.stream, printed.time_base, printed.pts, printed.dts = (
+                stream,
+                1 / _RATE,
+                packet.pts,
+                packet.dts,
+            )
+            printed.is_keyframe = packet.is_keyframe
+            output.mux_one(printed)
     return memory.getvalue()
 
 

@@ -46,22 +46,22 @@ def run(case: Case, folder: Path) -> Got:
     """Make the input in the current folder, which is empty, and restore it by a model without effect."""
     case.write(folder / case.name)
     arguments = ["denoise", *case.arguments, "--", case.name]
-    code, said = run_apart(arguments, folder, folder.with_name("said")) if case.apart else _here(arguments)
+    code, printed = run_apart(arguments, folder, folder.with_name("said")) if case.apart else _here(arguments)
     written = [path for path in folder.iterdir() if path.name != case.name]
-    return Got(code, said, written[0] if len(written) == 1 else None)
+    return Got(code, printed, written[0] if len(written) == 1 else None)
 
 
 def _here(arguments: list[str]) -> tuple[int, str]:
-    said, identity = io.StringIO(), TASKS["denoise"]
+    printed, identity = io.StringIO(), TASKS["denoise"]
     TASKS["denoise"] = IDENTITY_DENOISE
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             main(arguments)
     except SystemExit as end:
-        return int(end.code or 0), said.getvalue()
+        return int(end.code or 0), printed.getvalue()
     finally:
         TASKS["denoise"] = identity
-    return 0, said.getvalue()
+    return 0, printed.getvalue()
 
 
 def verdict(case: Case, got: Got, folder: Path) -> str | None:
@@ -119,7 +119,7 @@ class Shown:
 
 def shown(path: Path) -> list[Shown]:
     """The pictures of a file as FFmpeg gives them, in one thread, without any check."""
-    found = []
+    result = []
     with av.open(f"file:{path}", metadata_errors="replace") as container:
         stream = video_stream(container)
         stream.codec_context.thread_type = "NONE"
@@ -127,10 +127,10 @@ def shown(path: Path) -> list[Shown]:
             with contextlib.suppress(av.error.FFmpegError):
                 for frame in packet.decode():
                     pts = frame.pts if frame.pts is not None else frame.dts
-                    time = len(found) / stream.guessed_rate if pts is None else pts * stream.time_base
+                    time = len(result) / stream.guessed_rate if pts is None else pts * stream.time_base
                     planes = planes_of(frame, layout_of(frame.format.name))
-                    found.append(Shown(time, [np.ascontiguousarray(plane).tobytes() for plane in planes]))
-    return found
+                    result.append(Shown(time, [np.ascontiguousarray(plane).tobytes() for plane in planes]))
+    return result
 
 
 def tags_differ(source: Path, output: Path) -> str | None:
@@ -180,7 +180,7 @@ def other_packets(path: Path, case: Case) -> list[list[tuple[bytes, Fraction | N
     left_out = {info.video.index}
     if "data" not in case.what:  # tracks that QuickTime makes again
         left_out |= {each.index for each in info.streams if (each.kind, each.codec) == ("data", "unknown")}
-    return [found for index, found in sorted(packets(path).items()) if index not in left_out]
+    return [result for index, result in sorted(packets(path).items()) if index not in left_out]
 
 
 def empty(folder: Path) -> None:

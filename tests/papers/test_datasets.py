@@ -12,9 +12,6 @@ from vidrestore.errors import DatasetError
 from vidrestore.papers.dataset_files import Pair, read_frames, read_pair
 from vidrestore.papers.datasets import datasets, find, names
 
-# Records
-
-
 # Errors
 
 

@@ -142,25 +142,25 @@ def numbered(rows: list[tuple[str, str, list[str]]] | list[Clips]) -> list[str]:
 @pytest.mark.parametrize(("name", "split", "files"), PAIRS, ids=numbered(PAIRS))
 def test_degraded_pictures_are_paired_with_their_clean_ones(tmp_path, name, split, files):
     write(tmp_path, *(file for pair in files for file in both(pair)))
-    found = found_pairs(name, tmp_path, split)
-    assert {(pair.degraded, pair.clean) for pair in found} == {
+    result = found_pairs(name, tmp_path, split)
+    assert {(pair.degraded, pair.clean) for pair in result} == {
         tuple(tmp_path / file for file in both(pair)) for pair in files
     }
-    assert (len(found), found.name, found.split) == (len(files), name, split)
-    assert all(pair.degraded.is_file() and pair.clean.is_file() for pair in found)
+    assert (len(result), result.name, result.split) == (len(files), name, split)
+    assert all(pair.degraded.is_file() and pair.clean.is_file() for pair in result)
 
 
 @pytest.mark.parametrize("row", CLIPS, ids=numbered(CLIPS))
 def test_clips_are_found_with_their_frames_in_order(tmp_path, row):
     suffix = ".tif" if row.name == "ucsd" else ".png"
     write(tmp_path, *(f"{folder}/{frame}{suffix}" for folder in row.folders for frame in row.frames))
-    found = found_clips(row.name, tmp_path, row.split)
-    assert [clip.name for clip in found] == row.found
-    for clip in found:
+    result = found_clips(row.name, tmp_path, row.split)
+    assert [clip.name for clip in result] == row.found
+    for clip in result:
         assert [path.stem for path in clip.clean] == row.frames and all(path.is_file() for path in clip.clean)
         assert not clip.video and len(clip) == len(row.frames)
-    assert found[0].degraded_folder == (tmp_path / row.small if row.small else None)
-    assert [path.stem for path in found[0].degraded] == (row.frames if row.small else [])
+    assert result[0].degraded_folder == (tmp_path / row.small if row.small else None)
+    assert [path.stem for path in result[0].degraded] == (row.frames if row.small else [])
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -171,12 +171,12 @@ def test_septuplets_are_those_of_the_list(tmp_path, split, root):
         for folder in ("vimeo_septuplet/sequences", "vimeo_septuplet_matlabLRx4/sequences"):
             write(tmp_path, *(f"{folder}/{clip}/{frame}" for frame in frames))
     (tmp_path / "vimeo_septuplet" / f"sep_{split}list.txt").write_text("00001/0002\n00002/0001\n\n")
-    found = found_clips("vimeo-90k", tmp_path / root, split)
-    assert [clip.name for clip in found] == ["00001/0002", "00002/0001"]
-    assert [path.name for path in found[1].clean] == frames
-    assert len(found[1].degraded) == (0 if root else 7)
-    assert found.measured_frames == ((3,) if split == "test" else ())
-    assert found[0].clean_frames is found[1].clean_frames  # not so many thousand times the same names
+    result = found_clips("vimeo-90k", tmp_path / root, split)
+    assert [clip.name for clip in result] == ["00001/0002", "00002/0001"]
+    assert [path.name for path in result[1].clean] == frames
+    assert len(result[1].degraded) == (0 if root else 7)
+    assert result.measured_frames == ((3,) if split == "test" else ())
+    assert result[0].clean_frames is result[1].clean_frames  # not so many thousand times the same names
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_clips_of_davis_are_those_of_its_lists(tmp_path, split, listed):
 )
 def test_a_clip_may_be_one_video_file(tmp_path, name, split, folder, clips):
     write(tmp_path, *(f"{folder}/{clip}.avi" for clip in clips), f"{folder}/notes.txt")
-    found = found_clips(name, tmp_path, split)
-    assert [(clip.name, clip.video, clip.clean) for clip in found] == [
+    result = found_clips(name, tmp_path, split)
+    assert [(clip.name, clip.video, clip.clean) for clip in result] == [
         (clip, True, (tmp_path / folder / f"{clip}.avi",)) for clip in clips
     ]
 

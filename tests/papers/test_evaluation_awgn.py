@@ -76,35 +76,35 @@ def test_the_sigma_of_each_plane_is_that_of_its_noise():
 
 def test_noise_leaves_the_range_and_is_measured_after_clamping(tmp_path):
     clip = write_clip(tmp_path / "tractor", 3, 250)
-    made = table("30")
-    (found,) = measure_denoising(made, made.sets[0], [clip], [System(GIVEN)], 1)
+    output = table("30")
+    (result,) = measure_denoising(output, output.sets[0], [clip], [System(GIVEN)], 1)
     clean = np.full((24, 32, 3), 250 / 255)
     generator = torch.Generator().manual_seed(seed_of("set8", "tractor", "30"))
     noise = torch.randn((3, 3, 24, 32), generator=generator).numpy() * 30 / 255
     noisy = [clean + frame.transpose(1, 2, 0) for frame in noise]
-    assert found.frames["psnr"] == pytest.approx(
+    assert result.frames["psnr"] == pytest.approx(
         [psnr(frame.clip(0, 1), clean, 1.0) for frame in noisy], abs=1e-4
     )
-    assert found.frames["psnr"][0] != pytest.approx(psnr(noisy[0], clean, 1.0), abs=0.1)
-    assert len(set(found.frames["psnr"])) == 3  # new in every frame
-    assert found.comparison is not None and found.comparison.source.max() == 255
+    assert result.frames["psnr"][0] != pytest.approx(psnr(noisy[0], clean, 1.0), abs=0.1)
+    assert len(set(result.frames["psnr"])) == 3  # new in every frame
+    assert result.comparison is not None and result.comparison.source.max() == 255
 
 
 def test_at_most_85_frames_count(tmp_path):
     write_clip(tmp_path / "rafting", 1, 100)
     many = FrameSequence("rafting", tmp_path / "rafting", ("00000.png",) * 87)
-    made = table("10")
-    (found,) = measure_denoising(made, made.sets[0], [many], [System(GIVEN)], 0)
-    assert len(found.frames["psnr"]) == FRAMES == 85
+    output = table("10")
+    (result,) = measure_denoising(output, output.sets[0], [many], [System(GIVEN)], 0)
+    assert len(result.frames["psnr"]) == FRAMES == 85
 
 
 def test_the_mean_is_over_frames_and_then_over_sequences(tmp_path):
     clips = [write_clip(tmp_path / "a", 1, 128), write_clip(tmp_path / "b", 3, 255)]
-    made = table("40")
-    found = list(measure_denoising(made, made.sets[0], clips, [System(GIVEN)], 0))
-    first, second = (np.mean(clip.frames["psnr"]) for clip in found)
-    assert mean_of(found, pooled=False)["psnr"] == pytest.approx((first + second) / 2)
-    assert mean_of(found, pooled=True)["psnr"] == pytest.approx((first + 3 * second) / 4)
+    output = table("40")
+    result = list(measure_denoising(output, output.sets[0], clips, [System(GIVEN)], 0))
+    first, second = (np.mean(clip.frames["psnr"]) for clip in result)
+    assert mean_of(result, pooled=False)["psnr"] == pytest.approx((first + second) / 2)
+    assert mean_of(result, pooled=True)["psnr"] == pytest.approx((first + 3 * second) / 4)
     assert first != pytest.approx(second, abs=0.5)
 
 
@@ -123,8 +123,8 @@ def test_dust_is_measured_at_every_quality_by_name(tmp_path):
     taking = all_qualities(System("dust", load_model("dust-denoise"), "dust-denoise"))
     assert [each.name for each in taking] == ["dust", "dust-fast", "dust-best"]
     assert weights_notes(taking) == weights_notes(taking[:1])
-    made = table("40")
-    found = list(measure_denoising(made, made.sets[0], [clip], taking, 0))
-    assert [clip.system for clip in found] == ["dust", "dust-fast", "dust-best"]
-    assert len({clip.frames["psnr"] for clip in found}) == 3
+    output = table("40")
+    result = list(measure_denoising(output, output.sets[0], [clip], taking, 0))
+    assert [clip.system for clip in result] == ["dust", "dust-fast", "dust-best"]
+    assert len({clip.frames["psnr"] for clip in result}) == 3
     assert all_qualities(System(GIVEN)) == (System(GIVEN),)

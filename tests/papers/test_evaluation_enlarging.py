@@ -44,8 +44,8 @@ def table(channels: list[str], made: bool = True) -> Table:
 
 
 def figures(sequence: FrameSequence, channels: list[str], **more: Any) -> list[ClipMetrics]:
-    made = table(channels)
-    return list(measure_enlarging(made, made.sets[0], [sequence], [System(BICUBIC)], 0, **more))
+    output = table(channels)
+    return list(measure_enlarging(output, output.sets[0], [sequence], [System(BICUBIC)], 0, **more))
 
 
 def stored(pixels: torch.Tensor) -> torch.Tensor:
@@ -54,8 +54,8 @@ def stored(pixels: torch.Tensor) -> torch.Tensor:
 
 def test_bicubic_is_small_frames_in_eight_bits_enlarged_into_eight_bits(tmp_path):
     clip = write_frames(tmp_path / "calendar", 2, (50, 70))
-    (found,) = figures(clip, ["Y"])
-    assert len(found.frames["psnr"]) == 2  # border frames count
+    (result,) = figures(clip, ["Y"])
+    assert len(result.frames["psnr"]) == 2  # border frames count
     for number in range(2):
         clean = torch.from_numpy(picture(number, 50, 70)[:, :48, :68].copy())  # multiples of 4
         small = stored(imresize(clean.double() / 255, 1 / 4))
@@ -64,8 +64,8 @@ def test_bicubic_is_small_frames_in_eight_bits_enlarged_into_eight_bits(tmp_path
             bgr_to_luma(np.ascontiguousarray(part.numpy()[::-1].transpose(1, 2, 0)).astype(np.uint8))
             for part in (large, clean)
         ]
-        assert found.frames["psnr"][number] == pytest.approx(psnr(*lumas), abs=1e-9)
-        assert found.frames["ssim"][number] == pytest.approx(ssim(*lumas), abs=1e-12)
+        assert result.frames["psnr"][number] == pytest.approx(psnr(*lumas), abs=1e-9)
+        assert result.frames["ssim"][number] == pytest.approx(ssim(*lumas), abs=1e-12)
         exact = stored(imresize(imresize(clean.double() / 255, 1 / 4), 4))
         assert not torch.equal(exact, large)  # small frames that were not rounded would be seen
 
@@ -124,16 +124,16 @@ def test_the_suite_measures_bicubic_on_vid4_beside_the_paper(tmp_path):
     lengths = dict(zip(VID4, (1, 2, 3, 4), strict=True))
     for clip, frames in lengths.items():
         write_frames(tmp_path / "GT" / clip, frames, (32, 40), first=3 * frames)
-    found = evaluate("vsr-table3", data=tmp_path, systems=["bicubic"])
-    rows = {row.on: row for row in found.rows}
-    assert [row.system for row in found.rows] == ["Bicubic"] * 5
+    result = evaluate("vsr-table3", data=tmp_path, systems=["bicubic"])
+    rows = {row.on: row for row in result.rows}
+    assert [row.system for row in result.rows] == ["Bicubic"] * 5
     average = rows["Vid4, clip average"]
     assert average.reference == {"psnr": 23.78, "ssim": 0.6347} and average.count == 10
     clips = [rows[f"Vid4, clip {clip}"] for clip in VID4]
     assert average.measured["psnr"] == pytest.approx(
         np.mean([row.measured["psnr"] for row in clips]), abs=1e-3
     )
-    over_frames = np.mean([value for clip in found.clips for value in clip.frames["psnr"]])
+    over_frames = np.mean([value for clip in result.clips for value in clip.frames["psnr"]])
     assert average.measured["psnr"] != pytest.approx(over_frames, abs=5e-3)  # clips count alike, however long
     assert clips[1].count == 2 and clips[1].reference["psnr"] == 25.16
 
@@ -142,9 +142,9 @@ def test_the_protocol_names_the_frames_that_are_restored(tmp_path):
     for number in range(1, 8):
         write_rgb(tmp_path / "sequences" / "00001" / "0266" / f"im{number}.png", picture(number, 32, 40))
     (tmp_path / "sep_testlist.txt").write_text("00001/0266\n")
-    found = evaluate("vsr-table2", data=tmp_path, systems=["bicubic"])
-    assert [len(clip.frames["psnr"]) for clip in found.clips] == [1, 1]
-    assert "of each clip only frame 4 is restored and measured, output clamped" in found.protocol[1]
+    result = evaluate("vsr-table2", data=tmp_path, systems=["bicubic"])
+    assert [len(clip.frames["psnr"]) for clip in result.clips] == [1, 1]
+    assert "of each clip only frame 4 is restored and measured, output clamped" in result.protocol[1]
     for clip in VID4:
         write_frames(tmp_path / "GT" / clip, 2, (32, 40))
     assert (

@@ -65,11 +65,11 @@ def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_at_on
     table = read_table("mbt-table2")
     pairs = [Pair(tmp_path / "hazy" / "0.png", tmp_path / "clear" / "0.png")]
     taking = [System("mb-taylorformer", load_model(path), str(path)), System(GIVEN)]
-    network, given = measure_pictures(table, table.sets[0], pairs, taking, 1)
+    network, inputs = measure_pictures(table, table.sets[0], pairs, taking, 1)
     degraded, clean = (torch.from_numpy(picture).float() / 255 for picture in pictures(0))
     expected = reflected(small(), degraded[None])[0].clamp(0, 1)
     assert network.frames["psnr"][0] == pytest.approx(rgb_metrics(expected, clean)["psnr"], abs=1e-3)
-    assert given.frames["psnr"][0] == pytest.approx(rgb_metrics(degraded, clean)["psnr"])
+    assert inputs.frames["psnr"][0] == pytest.approx(rgb_metrics(degraded, clean)["psnr"])
     assert network.comparison is not None and np.array_equal(
         network.comparison.clean, pictures(0)[1].transpose(1, 2, 0)
     )
@@ -81,17 +81,17 @@ RAIN = ("Test100", "Rain100H", "Rain100L", "Test2800", "Test1200")  # in the tab
 def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(tmp_path):
     for index, name in enumerate(RAIN):
         write_pairs(tmp_path / "test" / name, ("input", "target"), range(index + 1))
-    found = evaluate("mbt-table4", data=tmp_path, systems=["given", "restormer"])
-    given = {row.on: row for row in found.rows if row.system == "as given"}
-    sets = [given[title] for title in RAIN]
+    result = evaluate("mbt-table4", data=tmp_path, systems=["given", "restormer"])
+    inputs = {row.on: row for row in result.rows if row.system == "as given"}
+    sets = [inputs[title] for title in RAIN]
     assert [row.count for row in sets] == [1, 2, 3, 4, 5]
-    assert given["Average"].measured["psnr"] == pytest.approx(
+    assert inputs["Average"].measured["psnr"] == pytest.approx(
         np.mean([row.measured["psnr"] for row in sets]), abs=1e-3
     )
-    assert given["Average"].measured["psnr"] != pytest.approx(
-        np.mean([clip.means["psnr"] for clip in found.clips]), abs=1e-2
+    assert inputs["Average"].measured["psnr"] != pytest.approx(
+        np.mean([clip.means["psnr"] for clip in result.clips]), abs=1e-2
     )
-    restormer = {row.on: row for row in found.rows if row.system == "Restormer"}
+    restormer = {row.on: row for row in result.rows if row.system == "Restormer"}
     assert (
         restormer["Average"].reference == {"psnr": 33.96, "ssim": 0.935} and not restormer["Average"].measured
     )
@@ -99,8 +99,8 @@ def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(t
 
 def test_some_of_the_sets_have_no_average_and_a_missing_one_is_refused_with_advice(tmp_path):
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
-    found = evaluate("mbt-table4", data=tmp_path, sets=["test100"])
-    assert {row.on for row in found.rows} == {"Test100"}
+    result = evaluate("mbt-table4", data=tmp_path, sets=["test100"])
+    assert {row.on for row in result.rows} == {"Test100"}
     with pytest.raises(
         DatasetError, match="mbt-table4: .*Rain100H.*expected .*to skip it, choose others with `sets=test100,"
     ):
@@ -142,5 +142,5 @@ def test_weights_may_be_for_one_set(tmp_path):
         find_systems(table, (), ("mb-taylorformer",), "derain", [f"average={path}"], "cpu")
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     write_pairs(tmp_path / "test" / "Rain100H", ("input", "target"), range(1))
-    found = evaluate("mbt-table4", data=tmp_path, sets=["test100", "rain100h"], weights=[f"rain100h={path}"])
-    assert {row.on for row in found.rows if row.weights} == {"Rain100H"}
+    result = evaluate("mbt-table4", data=tmp_path, sets=["test100", "rain100h"], weights=[f"rain100h={path}"])
+    assert {row.on for row in result.rows if row.weights} == {"Rain100H"}

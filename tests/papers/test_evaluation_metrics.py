@@ -112,8 +112,8 @@ def test_each_smaller_sample_is_the_mean_of_the_area_it_covers():
 
 
 def test_samples_are_clamped_and_rounded_to_eight_bits():
-    found = eight_bits(torch.tensor([-0.1, 0.0, 0.4999 / 255, 0.51 / 255, 1.0, 1.2]))
-    assert found.tolist() == [0, 0, 0, 1, 255, 255]
+    result = eight_bits(torch.tensor([-0.1, 0.0, 0.4999 / 255, 0.51 / 255, 1.0, 1.2]))
+    assert result.tolist() == [0, 0, 0, 1, 255, 255]
 
 
 def test_the_first_frames_of_pictures_and_of_videos_are_read(tmp_path):
@@ -124,10 +124,10 @@ def test_the_first_frames_of_pictures_and_of_videos_are_read(tmp_path):
     assert len(list(clean_frames(sequence, 2))) == 2
     write_video(tmp_path / "video.mkv", frames=3, pix_fmt="gray")
     video = FrameSequence("video", tmp_path, ("video.mkv",), video=True)
-    wanted = sample_planes("gray", 1)[0]
+    expected = sample_planes("gray", 1)[0]
     second = list(clean_frames(video))[1]
     assert second.dtype == torch.uint8 and second.shape == (3, 48, 64)
-    assert np.abs(grey(second).numpy().astype(int) - wanted).max() <= 1
+    assert np.abs(grey(second).numpy().astype(int) - expected).max() <= 1
 
 
 def test_a_clip_without_frames_or_with_frames_of_two_sizes_is_an_error():

@@ -87,25 +87,25 @@ def looped(network: Any, video: torch.Tensor, stride: int, noise: Any = None) ->
 def test_overlapping_patches_are_averaged_and_the_last_ones_end_with_the_frame(tmp_path, stride):
     network = system(measurements=5).network
     video = gray_video(write_clip(tmp_path / "a", 3), 0).float()
-    found = restored_video(restorer(network, 0.0, None), video, PATCH, stride, 20, "cpu")
-    torch.testing.assert_close(found, looped(network, video, stride), atol=1e-3, rtol=0)
+    result = restored_video(restorer(network, 0.0, None), video, PATCH, stride, 20, "cpu")
+    torch.testing.assert_close(result, looped(network, video, stride), atol=1e-3, rtol=0)
 
 
 @torch.no_grad()
 def test_frames_are_measured_one_by_one_clamped_and_not_rounded(tmp_path):
     dust, sequence = system(measurements=3), write_clip(tmp_path / "a", 3)  # rate 3/16, "0.2"
-    (found,) = figures(table("CS rate", ("0.2", "0.5")), sequence, dust)
+    (result,) = figures(table("CS rate", ("0.2", "0.5")), sequence, dust)
     clean = gray_video(sequence, 0).float()
     restored = looped(dust.network, clean, 2).clamp(0, 255)
-    assert found.column == "0.2" and len(found.frames["psnr"]) == 3
-    assert found.frames["psnr"] == pytest.approx(
+    assert result.column == "0.2" and len(result.frames["psnr"]) == 3
+    assert result.frames["psnr"] == pytest.approx(
         [psnr(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-4
     )
-    assert found.frames["ssim"] == pytest.approx(
+    assert result.frames["ssim"] == pytest.approx(
         [ssim(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-6
     )
     rounded = [psnr(*pair) for pair in zip(restored.round(), clean, strict=True)]
-    assert list(found.frames["psnr"]) != pytest.approx(rounded, abs=1e-4)
+    assert list(result.frames["psnr"]) != pytest.approx(rounded, abs=1e-4)
 
 
 def test_noise_is_neither_clipped_nor_rounded_and_the_same_for_every_system(tmp_path):
@@ -166,12 +166,12 @@ def test_weights_for_noise_are_not_measured_without_noise():
 @torch.no_grad()
 def test_longer_clips_are_recovered_as_one(tmp_path):
     dust, sequence = system(measurements=3), write_clip(tmp_path / "a", 25)
-    found = figures(table("clip length", ("20", "25"), rate=0.2), sequence, dust)
+    result = figures(table("clip length", ("20", "25"), rate=0.2), sequence, dust)
     clean = gray_video(sequence, 0).float()
     whole = looped(dust.network, clean, 2).clamp(0, 255)
     early, late = looped(dust.network, clean[:20], 2), looped(dust.network, clean[5:], 2)[15:]
     parts = torch.cat([early, late]).clamp(0, 255)
-    for figure, restored in zip(found, (parts, whole), strict=True):
+    for figure, restored in zip(result, (parts, whole), strict=True):
         assert figure.frames["psnr"] == pytest.approx(
             [psnr(*pair) for pair in zip(restored, clean, strict=True)], abs=1e-4
         )

@@ -84,11 +84,11 @@ def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(measu
 
 def plateaus(values: Tensor, centre: Tensor, w0: Tensor, w1: Tensor) -> Tensor:
     """argmin of 1/2 (u - v)^2 + w0 |u| + w1 |u - a|, among the points of zero or jumping slope."""
-    found = torch.stack(
+    result = torch.stack(
         [torch.zeros_like(values), centre, *(values + i * w0 + j * w1 for i in (-1, 1) for j in (-1, 1))]
     )
-    cost = 0.5 * (found - values) ** 2 + w0 * found.abs() + w1 * (found - centre).abs()
-    return found.gather(0, cost.argmin(0)[None])[0]
+    cost = 0.5 * (result - values) ** 2 + w0 * result.abs() + w1 * (result - centre).abs()
+    return result.gather(0, cost.argmin(0)[None])[0]
 
 
 def l1_l1_step(
@@ -137,9 +137,9 @@ def test_the_double_plateau_minimises_its_proximal_problem(ratio):
     )
     values, centre = values.double(), centre.double()
     cost = 0.5 * (grid - values[:, None]) ** 2 + grid.abs() + ratio * (grid - centre[:, None]).abs()
-    found = double_plateau(values, centre, torch.tensor(ratio, dtype=torch.float64))
-    torch.testing.assert_close(found, grid[cost.argmin(1)], atol=1e-3, rtol=0)
-    assert (centre == 0).any() and (found == 0).any() and ((found - centre).abs() < 1e-12).any()
+    result = double_plateau(values, centre, torch.tensor(ratio, dtype=torch.float64))
+    torch.testing.assert_close(result, grid[cost.argmin(1)], atol=1e-3, rtol=0)
+    assert (centre == 0).any() and (result == 0).any() and ((result - centre).abs() < 1e-12).any()
 
 
 def objective(network: Any, codes: Tensor, measured: Tensor, before: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from rgb_networks import doubling, image_restorer, keeping, vsr_restorer, write_weights
-from sample_videos import video_frame, write_video
+from sample_videos import video_frame, write_stream, write_video
 from taylor_networks import small
 from torch import Tensor
 from vsr_networks import recurrent
@@ -160,17 +160,10 @@ def test_every_format_is_enlarged_at_odd_sizes(tmp_path, weights, pix_fmt):
 
 def flat_video(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fmt: str = "yuv420p") -> None:
     """Three frames of one colour."""
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("ffv1", rate=25)
-        stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
-        half = (size[1] // 2, size[0] // 2)
-        shapes = [(size[1], size[0]), half, half, (size[1], size[0])]
-        for number in range(3):
-            filled = tuple(
-                np.full(shape, value, np.uint8) for shape, value in zip(shapes, planes, strict=False)
-            )
-            output.mux(stream.encode(video_frame(pix_fmt, filled, number)))
-        output.mux(stream.encode(None))
+    half = (size[1] // 2, size[0] // 2)
+    shapes = [size[::-1], half, half, size[::-1]]
+    filled = tuple(np.full(shape, value, np.uint8) for shape, value in zip(shapes, planes, strict=False))
+    write_stream(path, [video_frame(pix_fmt, filled)] * 3)
 
 
 @pytest.mark.parametrize("written, first, tagged", [("out.mkv", "out.mkv", 1), ("%d.png", "1.png", 0)])
@@ -228,17 +221,15 @@ def test_strength_0_enlarges_bicubically(tmp_path, weights):
 def two_scenes(path: Path, which: tuple[int, ...]) -> None:
     """Nine frames of each of the scenes asked for: textures that move, as unlike as can be."""
     rows, columns = np.mgrid[:48, :64]
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("ffv1", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "gray"
-        for number, scene in enumerate(scene for scene in which for _ in range(9)):
-            step = number % 9
+    frames = []
+    for scene in which:
+        for step in range(9):
             pictures = (
                 40 + 30 * np.sin((rows + step) / 3),
                 180 + 60 * np.sign(np.cos((columns + 2 * step) / 5) * np.sin(rows / 7)),
             )
-            output.mux(stream.encode(video_frame("gray", (pictures[scene].astype(np.uint8),), number)))
-        output.mux(stream.encode(None))
+            frames.append(video_frame("gray", (pictures[scene].astype(np.uint8),)))
+    write_stream(path, frames)
 
 
 def test_a_cut_leaves_no_ghost_of_the_other_scene(tmp_path, weights):

@@ -125,8 +125,8 @@ def test_identity_matrix_holds_green_blue_red():
 @pytest.mark.parametrize("height, matrix", [(719, 6), (720, 1)])
 def test_untagged_is_709_from_720_lines_on_and_limited(height, matrix):
     rgb = torch.rand(3, 2, 2)
-    given = rgb_to_yuv(rgb, yuv444(), ColourTags(matrix=matrix, range=LIMITED), 2)
-    torch.testing.assert_close(rgb_to_yuv(rgb, yuv444(), ColourTags(), height), given)
+    inputs = rgb_to_yuv(rgb, yuv444(), ColourTags(matrix=matrix, range=LIMITED), 2)
+    torch.testing.assert_close(rgb_to_yuv(rgb, yuv444(), ColourTags(), height), inputs)
 
 
 def test_yuvj_is_full_range_whatever_the_tag():
@@ -216,8 +216,8 @@ def test_a_ramp_keeps_its_place_through_chroma_sampling(name, location, across, 
 
 def test_untagged_chroma_lies_left():
     plane = torch.rand(4, 4)
-    given = upsample_chroma(plane, subsampled("yuv420p"), ColourTags(chroma_location=1), 8, 8)
-    torch.testing.assert_close(upsample_chroma(plane, subsampled("yuv420p"), ColourTags(), 8, 8), given)
+    inputs = upsample_chroma(plane, subsampled("yuv420p"), ColourTags(chroma_location=1), 8, 8)
+    torch.testing.assert_close(upsample_chroma(plane, subsampled("yuv420p"), ColourTags(), 8, 8), inputs)
 
 
 @pytest.mark.parametrize("name", SUBSAMPLED)
@@ -297,5 +297,5 @@ def test_luma_and_colour_differences_hold_the_same_colours_and_white_noise_of_th
         luma, *differences = rgb_to_opponent([torch.full((1, 2, 2), grey)] * 3)
         assert float(luma.mean()) == pytest.approx(grey) and float(differences[0].mean()) == 127.5
     noise = [5 * torch.randn(200, 200, generator=generator) for _ in range(3)]
-    found = [float(plane.std()) for plane in rgb_to_opponent(noise)]
-    assert found == pytest.approx([5 * norm for norm in OPPONENT_NORMS], rel=0.02)
+    result = [float(plane.std()) for plane in rgb_to_opponent(noise)]
+    assert result == pytest.approx([5 * norm for norm in OPPONENT_NORMS], rel=0.02)

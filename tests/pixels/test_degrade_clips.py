@@ -13,7 +13,6 @@ from vidrestore.degrade import (
     add_haze,
     add_moving_objects,
     add_rain,
-    add_snow,
     imresize,
 )
 from vidrestore.degrade.added_noise import demosaiced, random_chroma, scaled_noise, smoothed
@@ -156,14 +155,6 @@ def test_streaks_add_light_or_cover_and_a_veil_lies_over_all():
     )
 
 
-def test_flakes_hide_the_scene_by_their_opacity():
-    mask = torch.tensor([[[[0.0, 0.25, 1.0]]]])
-    snowy = add_snow(torch.full((1, 3, 1, 3), 0.2), mask, torch.tensor([1.0, 0.8, 0.6]))
-    torch.testing.assert_close(
-        snowy[0, :, 0], torch.tensor([[0.2, 0.4, 1.0], [0.2, 0.35, 0.8], [0.2, 0.3, 0.6]])
-    )
-
-
 def swarm(
     start: tuple[float, float], step: tuple[float, float] = (0, 0), way: tuple[float, float] = (0, 0)
 ) -> Particles:
@@ -303,11 +294,6 @@ def test_moving_things_are_drawn_into_a_clip_and_move():
 
 
 # Blur
-
-
-def test_the_mean_of_frames_is_of_their_light():
-    frames = torch.tensor([0.0, 1.0, 1.0]).view(3, 1, 1, 1).expand(3, 3, 2, 2)
-    torch.testing.assert_close(average_exposures(frames, 3), torch.full((1, 3, 2, 2), (2 / 3) ** (1 / 2.2)))
 
 
 def straight(moments: int, down: float = 0.0, right: float = 0.0) -> Tensor:

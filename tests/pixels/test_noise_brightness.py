@@ -53,8 +53,8 @@ def test_evened_blocks_have_noise_of_the_mean_variance():
 def test_a_noise_curve_needs_many_blocks():
     count = LEVELS * BLOCKS_PER_LEVEL
     for least, known in ((count - 1, False), (count, True)):
-        found = brightness_curve(powers_of(np.full(least, 5.0)), np.linspace(0, 255, least))
-        assert (found is not None) == known
+        result = brightness_curve(powers_of(np.full(least, 5.0)), np.linspace(0, 255, least))
+        assert (result is not None) == known
 
 
 def noise_in_the_light(count: int = 4) -> tuple[list[Picture], float]:
@@ -71,8 +71,8 @@ def noise_in_the_light(count: int = 4) -> tuple[list[Picture], float]:
 
 def test_evened_features_show_the_mean_power_in_the_weakest_blocks():
     frames, strength = noise_in_the_light()
-    (found,) = plane_features([(frame,) for frame in frames])
-    assert found is not None
+    (result,) = plane_features([(frame,) for frame in frames])
+    assert result is not None
     finest = 9 * QUANTILES.index(0.1) + 8  # of weak blocks, the band of highest frequencies
-    seen, evened = (np.exp(each[finest]) - FLOOR for each in (found[WITHIN], found[EVENED]))
+    seen, evened = (np.exp(each[finest]) - FLOOR for each in (result[WITHIN], result[EVENED]))
     assert evened / seen == pytest.approx(strength**2 / 2.0**2, rel=0.25)

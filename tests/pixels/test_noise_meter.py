@@ -34,8 +34,8 @@ def with_noise(frames: list[Picture], sigma: float, blur: float = 0.0) -> list[P
 def measured(frames: list[Picture], **noise: float) -> tuple[float, float]:
     gauge = NoiseMeter(1, colour=False)
     gauge.add([(frame,) for frame in (with_noise(frames, **noise) if noise else frames)])
-    (found,) = gauge.noise()
-    return found.sigma, found.rms
+    (result,) = gauge.noise()
+    return result.sigma, result.rms
 
 
 @pytest.mark.parametrize("sigma", [3.0, 10.0, 30.0])
@@ -45,8 +45,8 @@ def test_white_noise_is_measured_as_it_is(sigma):
 
 @pytest.mark.parametrize("sigma", [5.0, 12.0])
 def test_coarse_noise_counts_for_more_than_its_strength(sigma):
-    found, rms = measured(scene(), sigma=sigma, blur=1.0)
-    assert found > 1.25 * sigma
+    result, rms = measured(scene(), sigma=sigma, blur=1.0)
+    assert result > 1.25 * sigma
     assert rms == pytest.approx(sigma, rel=0.35)
 
 
@@ -106,8 +106,8 @@ def test_noise_of_a_finished_photo_counts_for_more_than_its_strength():
     noise = blurred(rng.normal(size=picture.shape), 1.0, 1.0)
     noise = noise + 0.5 * (noise - blurred(noise, 1.5, 1.5) * 0.8)
     frame = np.clip(np.rint(picture + 3.0 * noise / noise.std()), 0, 255).astype(np.float32)
-    found, rms = measured([frame])
-    assert found > 1.5 * 3.0
+    result, rms = measured([frame])
+    assert result > 1.5 * 3.0
     assert rms == pytest.approx(3.0, rel=0.35)
 
 
@@ -177,8 +177,8 @@ def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_
         gauge, coded = NoiseMeter(1, colour=False), behind_x264(frames, crf)
         for first in (0, 8, 16):
             gauge.add([(frame,) for frame in coded[first : first + 4]])
-        (found,) = gauge.noise()
-        assert least <= found.sigma <= most
+        (result,) = gauge.noise()
+        assert least <= result.sigma <= most
 
 
 STROKES = [(row, slice(None)) for row in (0, 3, 6)] + [

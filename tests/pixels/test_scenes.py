@@ -10,7 +10,7 @@ import pytest
 from cut_videos import KINDS, Pictures, scenes_of, score, whip_pans
 from numpy.typing import NDArray
 
-from vidrestore.scenes import SceneDetector, thumbnail
+from vidrestore.scenes import SceneDetector
 
 
 def detected(frames: Iterable[NDArray[Any]], unit: float = 1.0) -> list[int]:
@@ -112,15 +112,6 @@ def test_memory_does_not_grow_with_the_video():
     assert max(sizes[50:]) - min(sizes[50:]) < 16  # the number of frames takes a byte more
 
 
-def test_a_thumbnail_is_the_mean_of_boxes():
-    luma = np.arange(64 * 96, dtype=np.uint16).reshape(64, 96)
-    expected = (
-        np.array([[luma[3 * y : 3 * y + 3, 3 * x : 3 * x + 3].mean() for x in range(32)] for y in range(21)])
-        / 4
-    )
-    np.testing.assert_allclose(thumbnail(luma, unit=4), expected, rtol=1e-5)
-
-
 # The shared clips: pytest -m data. The full table is printed by cut_videos.py.
 
 
@@ -137,7 +128,7 @@ def pans(shared_data: Path) -> dict[str, Pictures]:
 @pytest.mark.data
 @pytest.mark.parametrize("sigma", [0, 50])
 def test_recall_and_precision_on_joins_of_the_shared_clips(eval_scenes, pans, sigma):
-    cuts, found, false = sum(score(eval_scenes, pans, kind, sigma, range(3)) for kind in KINDS)
+    cuts, result, false = sum(score(eval_scenes, pans, kind, sigma, range(3)) for kind in KINDS)
     assert cuts >= 75
-    assert found >= 0.95 * cuts
-    assert found >= 0.95 * (found + false)
+    assert result >= 0.95 * cuts
+    assert result >= 0.95 * (result + false)

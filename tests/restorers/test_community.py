@@ -81,20 +81,20 @@ def frames(count: int = 3, height: int = 50, width: int = 70) -> np.ndarray:
 @pytest.mark.parametrize("tile", [None, 64])
 @pytest.mark.parametrize("scale", [2, 4])
 def test_a_network_enlarges_frames_at_once_and_in_tiles(scale, tile, tmp_path):
-    given = frames(height=80, width=100)
+    inputs = frames(height=80, width=100)
     model = str(stored(tmp_path, scale))
     large = vidrestore.restore_frames(
-        given, task="sr", model=model, family="spandrel", scale=scale, tile=tile, device="cpu"
+        inputs, task="sr", model=model, family="spandrel", scale=scale, tile=tile, device="cpu"
     )
-    np.testing.assert_array_equal(large, given.repeat(scale, 1).repeat(scale, 2))
+    np.testing.assert_array_equal(large, inputs.repeat(scale, 1).repeat(scale, 2))
 
 
 @pytest.mark.parametrize("task", ["denoise", "deblur", "derain"])
 def test_a_network_restores_frames(task, tmp_path):
-    given = frames()
+    inputs = frames()
     model = str(stored(tmp_path, 1, gain=0.5))
-    restored = vidrestore.restore_frames(given, task=task, model=model, family="spandrel", device="cpu")
-    assert np.abs(restored - given / 2).max() <= 0.5
+    restored = vidrestore.restore_frames(inputs, task=task, model=model, family="spandrel", device="cpu")
+    assert np.abs(restored - inputs / 2).max() <= 0.5
 
 
 def test_the_fourth_channel_of_a_network_is_the_level_of_the_noise(tmp_path):
@@ -117,8 +117,8 @@ def test_a_network_that_sets_its_weights_in_each_call_does_so_once_as_threads_sh
 def test_the_command_takes_a_checkpoint_as_it_was_published(tmp_path):
     write_video(tmp_path / "in.mkv", 3)
     model = stored(tmp_path, 2)
-    given = ("--model", model, "--family", "spandrel", "-o", tmp_path / "out.mkv", "--device", "cpu")
-    assert run("sr", tmp_path / "in.mkv", "-x2", "--lossless", *given) == 0
+    inputs = ("--model", model, "--family", "spandrel", "-o", tmp_path / "out.mkv", "--device", "cpu")
+    assert run("sr", tmp_path / "in.mkv", "-x2", "--lossless", *inputs) == 0
     video = probe(str(tmp_path / "out.mkv")).video
     assert (video.width, video.height) == (128, 96)
 

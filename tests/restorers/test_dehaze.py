@@ -64,14 +64,14 @@ class Dimmer(nn.Module):
 
 def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path):
     count, pattern = 9, noise(3, 48, 64) ** 2
-    made = restorer(tmp_path)
-    made.tiled.network = Dimmer()  # type: ignore[assignment]
+    output = restorer(tmp_path)
+    output.tiled.network = Dimmer()  # type: ignore[assignment]
     small_peak = downscale(pattern[None], (16, 24)).max()
     peaks = [0.1 * (1 + at) for at in range(count)]  # of small pictures: Dimmer sees no others
     clip = torch.stack([pattern / small_peak * peak for peak in peaks])
     factors = [0.5 if (1 + at) % 2 else 0.8 for at in range(count)]
     turned = [*range(5, 0, -1), *range(count), *range(count - 2, count - 7, -1)]  # reflected at both ends
-    for at, frame in enumerate(made.frames(clip, (0, count))):
+    for at, frame in enumerate(output.frames(clip, (0, count))):
         expected = sum(factors[index] for index in turned[at : at + 11]) / 11
         torch.testing.assert_close(frame, expected * clip[at], atol=0.01, rtol=0)
 
@@ -107,10 +107,10 @@ class Levels(nn.Module):
 def by_small_picture(folder: Path, lines: Any, *levels: float, **options: Any) -> PictureRestorer:
     parameters = {} if lines is None else {"coarse_lines": lines}
     weights = write_weights(folder, keeping(), "dehaze", **parameters)
-    made = dehazer(RestoreOptions(model=weights, device="cpu", **options))
+    output = dehazer(RestoreOptions(model=weights, device="cpu", **options))
     if levels:
-        made.tiled.network = Levels(*levels)  # type: ignore[assignment]
-    return made
+        output.tiled.network = Levels(*levels)  # type: ignore[assignment]
+    return output
 
 
 def picture(height: int, width: int) -> Tensor:
@@ -142,8 +142,8 @@ def test_gain_and_offset_are_those_of_least_squares_in_every_window():
         ]
         gain, offset = (torch.stack(parts).mean(0) for parts in zip(*near, strict=True))
         expected[:, row, column] = gain * small[:, row, column] + offset
-    found = apply_guided_change(small[None], restored[None], small[None])[0]
-    torch.testing.assert_close(found, expected)
+    result = apply_guided_change(small[None], restored[None], small[None])[0]
+    torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(size
 
 def test_a_small_picture_is_restored_if_the_weights_state_lines_and_the_frame_is_larger(tmp_path):
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
-        made, given = by_small_picture(tmp_path, lines, 0.1), 0.8 * picture(64, 80)
-        torch.testing.assert_close(whole_clip(made, given[None])[0], given + 0.1, atol=1e-5, rtol=0)
-        assert made.tiled.network.seen == [seen]  # type: ignore[comparison-overlap]
+        output, inputs = by_small_picture(tmp_path, lines, 0.1), 0.8 * picture(64, 80)
+        torch.testing.assert_close(whole_clip(output, inputs[None])[0], inputs + 0.1, atol=1e-5, rtol=0)
+        assert output.tiled.network.seen == [seen]  # type: ignore[comparison-overlap]
 
 
 def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):
@@ -233,8 +233,8 @@ def test_always_is_refused_for_named_weights_which_decide_nothing(tmp_path):
 
 def test_a_network_without_a_small_picture_restores_frames_as_they_are(tmp_path):
     weights = write_weights(tmp_path, small(), "dehaze")
-    made = load_restorer("dehaze", RestoreOptions(model=weights, device="cpu"))
-    assert not isinstance(made, DehazeRestorer) and made.facts.radius == 0
+    output = load_restorer("dehaze", RestoreOptions(model=weights, device="cpu"))
+    assert not isinstance(output, DehazeRestorer) and output.facts.radius == 0
 
 
 def test_both_bundled_networks_are_joined_unless_weights_are_named():
@@ -253,9 +253,9 @@ def checkerboard(grey: float) -> Tensor:
 
 
 def test_a_checkerboard_changes_detail_and_brightness_does_not():
-    given = noise(1, 3, 48, 64)
-    assert changed_detail(given, given - 0.1) < 1e-4
-    assert changed_detail(given, given - 0.1 + checkerboard(3)) == pytest.approx(3.0, rel=1e-4)
+    inputs = noise(1, 3, 48, 64)
+    assert changed_detail(inputs, inputs - 0.1) < 1e-4
+    assert changed_detail(inputs, inputs - 0.1 + checkerboard(3)) == pytest.approx(3.0, rel=1e-4)
 
 
 def test_a_thread_waits_for_what_another_one_computes():

@@ -95,12 +95,12 @@ class Darker(nn.Module):
 
 
 def restorer(folder: Path, **options: Any) -> PictureRestorer:
-    made = load_restorer(
+    output = load_restorer(
         "derain", RestoreOptions(model=write_weights(folder, keeping(), "derain"), device="cpu", **options)
     )
-    assert isinstance(made, WeatherRestorer)
-    made.tiled.network = Darker()  # type: ignore[assignment]
-    return made
+    assert isinstance(output, WeatherRestorer)
+    output.tiled.network = Darker()  # type: ignore[assignment]
+    return output
 
 
 def rainy(count: int) -> Tensor:

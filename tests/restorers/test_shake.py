@@ -179,7 +179,7 @@ def test_frames_between_restored_and_declined_ones_are_mixed(restorer, brighter,
     """A kernel of one pixel changes nothing, so that half of what the network adds is left."""
     pixel = one_pixel()
     accepted, declined = Shake(0.1, pixel), Shake(0.1)
-    monkeypatch.setattr(shake, "strayed", lambda *arguments: 1.0)
+    monkeypatch.setattr(shake, "strays", lambda *arguments: 1.0)
     with_shakes(monkeypatch, restorer, [accepted, accepted, accepted, declined, accepted, declined, declined])
     frames = steps_of_brightness(7)
     results = torch.stack(list(restorer.frames(frames, (0, 7))))

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sample_videos import write_video
 from sensing_networks import PATCH, exact_network, save_network
-from written_videos import Extras, described, made_frames, rich_video, write
+from written_videos import described, extras, made_frames, rich_video, write
 
 import vidrestore
 from vidrestore.errors import (
@@ -77,8 +77,8 @@ def test_patches_put_together_are_the_planes(height, width):
 def test_patches_come_in_reading_order_and_go_on_beyond_the_edge_with_the_last_row_and_column():
     planes = torch.rand(2, 7, 13)
     padded = F.pad(planes, (0, 3, 0, 1), mode="replicate")
-    wanted = F.unfold(padded[:, None], 4, stride=4).mT
-    assert torch.equal(PatchGrid(7, 13, 4).cut(planes), wanted)
+    expected = F.unfold(padded[:, None], 4, stride=4).mT
+    assert torch.equal(PatchGrid(7, 13, 4).cut(planes), expected)
 
 
 @pytest.mark.parametrize("count", [1, 19, 20, 21, 39, 40, 45])
@@ -104,9 +104,9 @@ def test_a_video_measured_without_loss_comes_back_as_it_was(pix_fmt, size, exact
     summary = vidrestore.recover(between, output, model=str(exact), encoder=LOSSLESS, precision="fp32")
     assert summary.frames == 23
     step = 0 if info.video.format.depth == 8 else 1  # 16-bit measurements keep 11 bits
-    for found, wanted in zip(frames_of(output), frames_of(source), strict=True):
-        assert (found.pts, found.duration) == (wanted.pts, wanted.duration)
-        for plane, samples in zip(found.planes, wanted.planes, strict=True):
+    for result, expected in zip(frames_of(output), frames_of(source), strict=True):
+        assert (result.pts, result.duration) == (expected.pts, expected.duration)
+        for plane, samples in zip(result.planes, expected.planes, strict=True):
             assert np.abs(plane.astype(int) - samples).max() <= step
     assert tags(output) == tags(source)
 
@@ -129,13 +129,13 @@ def test_a_measurement_is_the_sensing_matrix_times_a_patch_on_the_0_to_255_scale
     save_network(tmp_path / "net.safetensors", network)
     pictures = write_video(tmp_path / "in.mkv", 3, pix_fmt="yuv420p10le", size=(22, 18))
     vidrestore.sense(tmp_path / "in.mkv", tmp_path / "m.safetensors", model=str(tmp_path / "net.safetensors"))
-    found = load_file(tmp_path / "m.safetensors")["measurements"]
+    result = load_file(tmp_path / "m.safetensors")["measurements"]
     luma = 6 * 5  # patches of the first plane
     patch = pictures[2][1][4:8, 8:11]  # second row of patches, the last of three columns, one column short
     patch = np.concatenate([patch, patch[:, -1:]], axis=1).reshape(-1) / 4
-    wanted = network.sensing.detach().double().numpy() @ patch
-    np.testing.assert_allclose(found[2, luma + 3 + 2], wanted, rtol=1e-3, atol=0.05)
-    assert found.shape == (3, luma + 2 * 9, 3)
+    expected = network.sensing.detach().double().numpy() @ patch
+    np.testing.assert_allclose(result[2, luma + 3 + 2], expected, rtol=1e-3, atol=0.05)
+    assert result.shape == (3, luma + 2 * 9, 3)
 
 
 def test_any_reader_of_safetensors_reads_the_file(video, exact, tmp_path):
@@ -161,8 +161,8 @@ def test_any_reader_of_safetensors_reads_the_file(video, exact, tmp_path):
 def test_measurements_beyond_16_bit_floats_are_stored_in_32(video, tmp_path):
     save_network(tmp_path / "large.safetensors", exact_network(scale=200))
     vidrestore.sense(video, tmp_path / "m.safetensors", model=str(tmp_path / "large.safetensors"))
-    found = load_file(tmp_path / "m.safetensors")["measurements"]
-    assert found.dtype == np.float32 and np.abs(found).max() > 65504
+    result = load_file(tmp_path / "m.safetensors")["measurements"]
+    assert result.dtype == np.float32 and np.abs(result).max() > 65504
     vidrestore.recover(
         tmp_path / "m.safetensors",
         tmp_path / "out.mkv",
@@ -230,7 +230,7 @@ def test_measurements_are_read_a_few_clips_ahead_at_most(tmp_path, exact, monkey
 
 
 def test_sound_is_left_out_and_both_commands_warn(exact, tmp_path):
-    rich_video(tmp_path / "video.mkv", Extras(subtitles=("subrip",)))
+    rich_video(tmp_path / "video.mkv", extras(subtitles=("subrip",)))
     events: list[Event] = []
     vidrestore.sense(
         tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact), on_event=events.append
@@ -452,8 +452,8 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_rate_picks_the_listed_weights_and_recover_finds_them(rate, name, measurements, listed, video):
     output = video.with_name("m.safetensors")
     vidrestore.sense(video, output, rate=rate)
-    found = MeasurementReader(str(output)).measured
-    assert (found.model, found.measurements, found.rate) == (name, measurements, rate)
+    result = MeasurementReader(str(output)).measured
+    assert (result.model, result.measurements, result.rate) == (name, measurements, rate)
     assert vidrestore.recover(output, video.with_name("out.mkv")).frames == 5
 
 

@@ -205,7 +205,7 @@ def test_a_list_that_is_set_needs_no_brackets(tmp_path, text, expected):
 def test_another_family_or_dataset_that_is_set_is_checked_by_its_own_names(tmp_path):
     without = {
         "training": {"sigma": None},
-        "data": dict.fromkeys(("strides", "groups_per_window", "pool", "reuse")),
+        "data": dict.fromkeys(("strides", "groups_per_window", "pool", "reuse", "match_share")),
     }
     config = read_config(write_config(tmp_path, without), ["family=mb-taylorformer", "data.crop=64"])
     assert isinstance(config.data, PairDataConfig) and config.data.crop == 64

@@ -139,13 +139,11 @@ def test_what_a_dead_process_left_half_written_goes_and_files_of_others_stay(tmp
     for path in theirs:
         path.write_bytes(bytes(4000))
         os.utime(path, (0, 0))
-    left = [Partial(folder / f"{name}.planes") for name in ("dead", "living")]
-    for partial in left:
-        partial.close()
-    dead = left[0].path.with_name(left[0].path.name.replace(f".{os.getpid()}.", f".{(1 << 30) - 1}."))
-    left[0].path.rename(dead)
+    dead, living = (Partial(folder / f"{name}.planes") for name in ("dead", "living"))
+    dead.close()
     assert decoded(files, source(tmp_path / "data", "a"), lambda path: planes()) is not None
-    assert not dead.exists() and left[1].path.exists() and all(path.exists() for path in theirs)
+    assert not dead.path.exists() and living.path.exists() and all(path.exists() for path in theirs)
+    living.discard()
 
 
 def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path):
@@ -206,8 +204,8 @@ def test_the_users_cache_is_where_the_system_has_it(monkeypatch, tmp_path):
 
 
 def some_batches(config: Any, reading: Reading, steps: range = range(3, 9)) -> list[Any]:
-    made, _ = make_data(config, new_network(config), reading)
-    batches = made.batches(steps, config.training.batch, reading.workers)
+    output, _ = make_data(config, new_network(config), reading)
+    batches = output.batches(steps, config.training.batch, reading.workers)
     return [part for batch in batches for part in batch if isinstance(part, torch.Tensor)]
 
 
@@ -216,8 +214,9 @@ def test_batches_are_the_same_with_decoded_files(tmp_path, monkeypatch):
     (tmp_path / "stills").mkdir()
     write_video(tmp_path / "stills" / "photo.png", frames=1, codec="png", pix_fmt="gray")
     monkeypatch.setattr(footage, "PAN", 32)
-    changes = {"data": {"stills": "stills", "still_share": 0.5}}
-    for config in (tiny_run(tmp_path, changes), pair_run(tmp_path, **changes)):
+    stills = {"stills": "stills", "still_share": 0.5}
+    groups = tiny_run(tmp_path, {"data": stills | {"match_share": 0.5}})
+    for config in (groups, pair_run(tmp_path, data=stills)):
         expected = some_batches(config, Reading())
         assert equal(some_batches(config, Reading(tmp_path / "cache")), expected)
         with monkeypatch.context() as patched:
@@ -250,9 +249,9 @@ def test_what_another_process_raises_is_raised_here(workers):
 
 def test_the_shares_of_a_batch_add_up_to_the_batch(tmp_path):
     config = pair_run(tmp_path)
-    made, _ = make_data(config, new_network(config))
-    parts = [made.batch(5, 6, Share(rank, 3)) for rank in range(3)]
-    assert equal([torch.cat(part) for part in zip(*parts, strict=True)], made.batch(5, 6))
+    output, _ = make_data(config, new_network(config))
+    parts = [output.batch(5, 6, Share(rank, 3)) for rank in range(3)]
+    assert equal([torch.cat(part) for part in zip(*parts, strict=True)], output.batch(5, 6))
 
 
 # Damaged files
@@ -267,8 +266,8 @@ def damaged(folder: Path) -> Path:
 
 
 def command(folder: Path, *arguments: object) -> int:
-    given = ("--config", folder / "tiny.toml", "-o", folder / "runs", "--cache", folder / "cache")
-    return run("train", *given, *arguments)
+    inputs = ("--config", folder / "tiny.toml", "-o", folder / "runs", "--cache", folder / "cache")
+    return run("train", *inputs, *arguments)
 
 
 @pytest.mark.parametrize("options", [(), ("--cache-gb", "0", "--set", "training.steps=2000")])

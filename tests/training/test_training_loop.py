@@ -179,11 +179,11 @@ def test_training_leaves_the_callers_random_numbers_alone(tmp_path):
 
 
 def test_init_starts_from_given_weights(trained, tmp_path):
-    given = trained.weights
+    inputs = trained.weights
     run = Run(tiny_run(tmp_path, {"training": {"seed": 9}}), tmp_path, CPU)
-    run.initialise_from(given)
-    assert equal(run.network.state_dict(), tensors(given))
-    assert equal(run.learner.average.state_dict(), tensors(given))
+    run.initialise_from(inputs)
+    assert equal(run.network.state_dict(), tensors(inputs))
+    assert equal(run.learner.average.state_dict(), tensors(inputs))
     assert run.step == 0
 
 

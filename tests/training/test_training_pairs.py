@@ -297,12 +297,12 @@ def test_a_few_dozen_steps_give_back_contrast(tmp_path, monkeypatch, frames, los
     for degradations in (DEGRADATIONS, pairs.BATCHED):
         monkeypatch.setitem(degradations, "haze", lambda clip, draw: 0.5 * clip + 0.25)
     data = {"degradations": ["haze"], "untouched": 0.0, "recompressed": 0.0, "frames": frames}
-    training = {"steps": 40, "validate_every": 20, "batch": 8, "loss": loss}
+    training = {"steps": 30, "validate_every": 15, "batch": 4, "loss": loss, "learning_rate": 0.006}
     events = RecordedEvents()
     config = pair_run(tmp_path, model={"frames": frames}, data=data, training=training)
     train(config, tmp_path / "runs", device="cpu", on_event=events)
     first, last = events[1], events[-1]
-    # with eight seeds 4.3 dB and more; 0 at a learning rate of 0, less with the targets of other crops
+    # with five seeds 4.2 dB and more; 0 at a learning rate of 0, less with the targets of other crops
     assert last.psnr["haze"] > last.before["haze"] + 2
     assert first.before["haze"] == last.before["haze"]
 

@@ -73,9 +73,11 @@ def test_a_run_whose_worker_is_killed_saves_a_checkpoint_with_a_warning(commands
         worker = next(folder for folder in folders if is_worker(folder, command.pid))
         os.kill(int(worker.name), signal.SIGKILL)
         assert command.wait() == 1
-    said = command.said
-    assert "vidrestore: a process that makes batches has ended" in said and "go on with --resume" in said
-    assert "Traceback" not in said
+    printed = command.said
+    assert (
+        "vidrestore: a process that makes batches has ended" in printed and "go on with --resume" in printed
+    )
+    assert "Traceback" not in printed
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
@@ -209,8 +211,8 @@ def by_torchrun(folder: Path, arguments: list[str]) -> str:
 def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path):
     config = tiny_run(tmp_path)
     options = ["-o", f"{tmp_path}/two", "--device", "cpu"]
-    said = by_torchrun(tmp_path, ["train", "--config", f"{tmp_path}/tiny.toml", *options])
-    assert len(re.findall(r"^step 0 of ", said, re.MULTILINE)) == 1  # the second process is quiet
+    printed = by_torchrun(tmp_path, ["train", "--config", f"{tmp_path}/tiny.toml", *options])
+    assert len(re.findall(r"^step 0 of ", printed, re.MULTILINE)) == 1  # the second process is quiet
     one = train(config, tmp_path / "one", device="cpu")
     assert losses(one.parent) == pytest.approx(losses(tmp_path / "two"), rel=1e-4)
     weights, expected = (

@@ -26,9 +26,9 @@ class Noise(BatchSource):
 
 
 def test_a_batch_is_made_once_for_as_many_steps_as_it_is_reused():
-    made = [(given.mean().item(), wanted.mean().item()) for given, wanted, _ in
+    output = [(inputs.mean().item(), expected.mean().item()) for inputs, expected, _ in
             ReusedBatches(Numbered(), 3, 0).batches(range(7), 2)]  # fmt: skip
-    assert made == [(number, number) for number in (0, 0, 0, 1, 1, 1, 2)]
+    assert output == [(number, number) for number in (0, 0, 0, 1, 1, 1, 2)]
 
 
 @pytest.mark.parametrize("first", [1, 3, 4])
@@ -42,22 +42,22 @@ def test_a_resumed_run_sees_the_batches_that_it_would_have_seen(first):
 
 
 def test_a_batch_differs_from_step_to_step():
-    one, two, three = (given for given, _ in ReusedBatches(Noise(), 3, 0).batches(range(3), 1))
+    one, two, three = (inputs for inputs, _ in ReusedBatches(Noise(), 3, 0).batches(range(3), 1))
     assert not torch.equal(one, two) and not torch.equal(two, three)
 
 
 def test_both_pictures_are_cut_at_one_place_and_mirrored_alike():
     for number in range(8):
-        given, wanted = augmented(Noise().batch(number, 2), np.random.default_rng(number))
-        assert given.shape[-2:] == (112, 112)
-        assert torch.equal(wanted, given.repeat_interleave(4, -1).repeat_interleave(4, -2))
+        inputs, expected = augmented(Noise().batch(number, 2), np.random.default_rng(number))
+        assert inputs.shape[-2:] == (112, 112)
+        assert torch.equal(expected, inputs.repeat_interleave(4, -1).repeat_interleave(4, -2))
 
 
 def test_crops_of_a_reused_batch_keep_up_and_down():
     rows = torch.arange(128.0)[:, None].expand(1, 3, 128, 128)
     for number in range(8):
-        given, _ = augmented((rows, rows), np.random.default_rng(number))
-        assert torch.equal(given.diff(dim=-2), torch.ones(1, 3, 111, 112))
+        inputs, _ = augmented((rows, rows), np.random.default_rng(number))
+        assert torch.equal(inputs.diff(dim=-2), torch.ones(1, 3, 111, 112))
 
 
 def test_a_process_that_breaks_while_it_is_ended_causes_no_error():

@@ -60,9 +60,9 @@ def test_the_exported_file_computes_what_the_network_does_at_any_size(weights, t
     (result,) = session.run(None, {"input": clip.numpy()})
     assert psnr(result, expected.clamp(0, 1).numpy(), 1.0) > 80
     card = json.loads(output.with_suffix(".json").read_text())
-    said = session.get_modelmeta().custom_metadata_map
-    assert said["weights_sha256"] == card["weights_sha256"] == load_model(source).card.sha256
-    assert (card["frames"], card["opset"], said["frames"]) == (frames, 17, str(frames))
+    printed = session.get_modelmeta().custom_metadata_map
+    assert printed["weights_sha256"] == card["weights_sha256"] == load_model(source).card.sha256
+    assert (card["frames"], card["opset"], printed["frames"]) == (frames, 17, str(frames))
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_pat
     assert (card.task, card.parameters) == ("sr", {"scale": 4})
     network, numbers = load_model(tmp_path / "ours.safetensors").network, golden("vsr_tiny.safetensors")
     with torch.no_grad():
-        found = network(numbers["input"])
-    torch.testing.assert_close(found[..., 1::3, 2::3], numbers["output_f32_s3"], atol=1e-4, rtol=0)
+        result = network(numbers["input"])
+    torch.testing.assert_close(result[..., 1::3, 2::3], numbers["output_f32_s3"], atol=1e-4, rtol=0)
 
 
 def as_basicsr(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

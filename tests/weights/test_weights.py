@@ -516,16 +516,16 @@ def test_a_wrong_or_incomplete_file_from_the_hub_is_not_stored(
 def test_a_branch_is_resolved_to_its_commit(run_with_hub, hub_folder):
     with hub_server.serving({"model.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
         for name in (hub_server.REPOSITORY, f"hf:{hub_server.REPOSITORY}@main/model.safetensors"):
-            found = run_with_hub(
+            result = run_with_hub(
                 f"print(resolve({name!r}), pull(resolve({name!r})))", hub_folder, server.address
             )
-            address, path = found.split(" ")
+            address, path = result.split(" ")
             assert address == f"hf:{hub_server.REPOSITORY}@{hub_server.COMMIT}/model.safetensors"
             assert Path(path).read_bytes() == (hub_folder / "right.safetensors").read_bytes()
-        found = run_with_hub("resolve('someone/else')", hub_folder, server.address)
-        assert "someone/else: can't be resolved to a commit; check the address and the network" in found
-    found = run_with_hub("resolve('someone/else')", hub_folder, server.address, HF_HUB_OFFLINE="1")
-    assert "HF_HUB_OFFLINE is set" in found
+        result = run_with_hub("resolve('someone/else')", hub_folder, server.address)
+        assert "someone/else: can't be resolved to a commit; check the address and the network" in result
+    result = run_with_hub("resolve('someone/else')", hub_folder, server.address, HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE is set" in result
 
 
 def test_a_damaged_copy_in_the_cache_is_fetched_again(run_with_hub, hub_folder):

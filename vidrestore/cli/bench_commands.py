@@ -34,7 +34,7 @@ def bench(
         str,
         typer.Option(
             metavar="TASK",
-            help="denoise, dehaze, derain, desnow, deblur or sr.",
+            help=f"{', '.join(TASKS)}.",
             autocompletion=lambda: list(TASKS),
         ),
     ] = "denoise",

@@ -147,7 +147,7 @@ def export_weights(
     ],
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a network as ONNX, for encoders and players that run such files. Needs ".[onnx]".
+    """Write a network as ONNX, for encoders and players that run such files. Needs the extra "onnx".
 
     The file takes R, G, B in [0, 1] of some frames as channels, oldest
     first, of any size. It is run and compared with the network before

@@ -3,8 +3,8 @@
 Weather, blur and noise are functions of a clip (T, 3, H, W) of R'G'B' in [0, 1], float32, and a NumPy
 generator; they return the degraded clip, of the same shape, within [0, 1]. Those of BATCHED take clips
 (B, T, 3, H, W) and `Counters` of B samples. The same generator state or counters give the same result on
-every machine. Things that stand in a scene are the same in every
-frame, falling things continue to fall, and noise is different in every frame.
+every machine. Still objects are the same in every frame, rain and snow continue to fall, and noise differs
+from frame to frame.
 """
 
 from vidrestore.degrade.added_noise import add_gaussian_noise, camera_noise, white_noise
@@ -15,7 +15,7 @@ from vidrestore.degrade.per_sample import Degradation, of_one_clip
 from vidrestore.degrade.resize import imresize
 from vidrestore.degrade.weather import add_rain, add_snow, rain, snow
 
-BATCHED: dict[str, Degradation] = {
+BATCHED: dict[str, Degradation] = {  # in physical order: from the scene through the lens to the sensor
     "haze": haze,
     "rain": rain,
     "snow": snow,

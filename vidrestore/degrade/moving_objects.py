@@ -25,41 +25,41 @@ def add_moving_objects(clip: Tensor, rng: np.random.Generator) -> Tensor:
     if rng.random() < DARK_SHARE:
         clip = clip * log_uniform(rng, DARK)
     for kind in rng.choice(KINDS, int(rng.integers(1, 3)), replace=False):
-        light = _smoke(clip, rng) if kind == "smoke" else _things(clip, str(kind), rng)
+        light = _smoke(clip, rng) if kind == "smoke" else _objects(clip, str(kind), rng)
         clip = clip * (1 - light[:, 3:]) + light[:, :3]
     return clip.clamp(0, 1)
 
 
-def _things(clip: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
-    """Return (T, 4, H, W): light of each colour, and the opacity it comes with."""
+def _objects(clip: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
+    """Return objects of one kind (T, 4, H, W): the light of R, G and B, and the opacity."""
     frames, _, height, width = clip.shape
-    count = {"lamps": 4, "sign": 1, "sparks": 25, "balls": 3}[kind]
-    count = int(rng.integers(1, count, endpoint=True))
-    place = rng.uniform(0, 1, (count, 2)) * (height, width)
+    most = {"lamps": 4, "sign": 1, "sparks": 25, "balls": 3}[kind]
+    count = int(rng.integers(1, most, endpoint=True))
+    centres = rng.uniform(0, 1, (count, 2)) * (height, width)
     angle, speed = rng.uniform(0, 2 * math.pi), log_uniform(rng, SPEED)
-    step = speed * np.array([math.sin(angle), math.cos(angle)]) * rng.uniform(0.7, 1.3, (count, 1))
+    moves = speed * np.array([math.sin(angle), math.cos(angle)]) * rng.uniform(0.7, 1.3, (count, 1))
     if kind == "sparks":
-        step += rng.normal(0, speed / 2, step.shape)
+        moves += rng.normal(0, speed / 2, moves.shape)
     colour = torch.from_numpy(
         rng.uniform(0.6, 1.0) * (1 - rng.uniform(0, 0.7, 3) * (rng.random() < 0.6))
     ).float()
     rows, columns = torch.meshgrid(torch.arange(height).float(), torch.arange(width).float(), indexing="ij")
     radii = [log_uniform(rng, (0.6, 1.5) if kind == "sparks" else (1.5, 12)) for _ in range(count)]
-    shapes = torch.zeros(frames, 1, height, width)
+    opacity = torch.zeros(frames, 1, height, width)
     letters = torch.from_numpy(rng.integers(0, 2, (1, 1, 7, 24))).float()
     for number in range(frames):
-        for centre, move, radius in zip(place, step, radii, strict=True):
+        for centre, move, radius in zip(centres, moves, radii, strict=True):
             down, right = (rows - centre[0] - move[0] * number), (columns - centre[1] - move[1] * number)
             if kind == "sign":
-                inside = torch.stack((right / (4 * radius), down / (1.5 * radius)), -1)[None]
-                shape = F.grid_sample(0.5 + 0.5 * letters, inside, mode="nearest", align_corners=False)[0, 0]
+                grid = torch.stack((right / (4 * radius), down / (1.5 * radius)), -1)[None]
+                shape = F.grid_sample(0.5 + 0.5 * letters, grid, mode="nearest", align_corners=False)[0, 0]
             else:
                 distance = torch.hypot(down, right)
                 shape = (radius + 0.5 - distance).clamp(0, 1)
                 if kind == "lamps":
                     shape = torch.maximum(shape, 0.6 * torch.exp(-distance / (2 * radius)))
-            shapes[number, 0] = torch.maximum(shapes[number, 0], shape)
-    return torch.cat((shapes * colour[:, None, None], shapes), 1)
+            opacity[number, 0] = torch.maximum(opacity[number, 0], shape)
+    return torch.cat((opacity * colour[:, None, None], opacity), 1)
 
 
 def _smoke(clip: Tensor, rng: np.random.Generator) -> Tensor:

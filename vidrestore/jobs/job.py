@@ -116,9 +116,7 @@ class Job:
         return {name: checksum for part in files for name, checksum in part}
 
     def tag(self, damage: str | None = None) -> str | None:
-        """Return the sentence on how the output was made, for its tags (`media.probe.Tag`); None without
-        tags.
-        """
+        """Return how the output was made, for its tags (`media.probe.Tag`); None without `tags`."""
         if not self.options.tags:
             return None
         parts = []

@@ -55,10 +55,10 @@ def expand_sources(
 
     A named picture is a photo. The pictures of a folder or pattern without videos are the frames of one
     video, or photos if `photos` is set. With `recursive`, folders below are included, and ** in a pattern
-    matches any folders. Outputs of vidrestore, work folders and hidden files are skipped in folders and
-    patterns. A named output is skipped if its source is named as well (`named_outputs`), since a pattern of
-    the shell may match both. Raises OptionError for an empty name, MediaError for a folder or pattern without
-    a video.
+    matches folders at any depth. Outputs of vidrestore, work folders and hidden files are skipped in folders
+    and patterns. A named output is skipped if its source is named as well (`named_outputs`), since a pattern
+    of the shell may match both. Raises OptionError for an empty name, MediaError for a folder or pattern
+    without a video.
     """
     if not all(source.name for source in sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
@@ -72,10 +72,10 @@ def expand_sources(
         is_writable = target.suffix in MUXERS or target.suffix in PICTURE_ENCODERS
         if is_writable and not glob.has_magic(target.name):
             raise OptionError(f"{target}: no such file; if it is to be written, use `output={target}`")
-    left_out = named_outputs(sources)
+    outputs = named_outputs(sources)
     files: dict[Source, str] = {}
     for source in sources:
-        if source.name not in left_out:
+        if source.name not in outputs:
             for file, folder in _expand(source, recursive, photos):
                 files.setdefault(file, folder)
     return files
@@ -180,9 +180,7 @@ def _no_video_error(source: Source, paths: list[str]) -> MediaError:
 
 
 def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
-    """Yield the files in a folder and, with `recursive`, below it, each with its own folder relative to
-    `folder`.
-    """
+    """Yield each file in a folder, and below it with `recursive`, and its folder relative to `folder`."""
 
     def unreadable(error: OSError) -> None:
         raise MediaError(f"{error.filename}: the folder can't be read ({error.strerror})") from error
@@ -191,7 +189,7 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
         below = os.path.relpath(parent, folder)
         for name in sorted(files):
             yield str(Path(parent, name)), "" if below == "." else below
-        folders[:] = sorted(
+        folders[:] = sorted(  # those that os.walk enters next
             name
             for name in folders
             if recursive

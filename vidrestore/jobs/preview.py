@@ -31,7 +31,7 @@ PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictur
 
 
 def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Listener) -> Summary:
-    """Write `seconds` of the video, before | after, with its sound, from `start` or from a third of it on.
+    """Write `seconds` of the video as before | after, with its sound, from `start` or a third of the way in.
 
     Raises VidRestoreError as `vidrestore.restore` does.
     """

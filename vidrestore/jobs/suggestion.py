@@ -187,8 +187,8 @@ def _weather(
         if task != "desnow" or levels["derain"] >= NOTHING_FALLS:
             restorer = dehazer(options) if task == "dehaze" else PictureRestorer(task, options)
             levels[task] = median(_changed(restorer, place, info.video) for place in places)
-    falling = Finding("rain or snow", *_falling(levels["derain"], levels.get("desnow"), noisy=noisy))
-    return [Finding("haze", *_haze(levels["dehaze"]), "dehaze", levels["dehaze"]), falling]
+    fall = Finding("rain or snow", *_rain_or_snow(levels["derain"], levels.get("desnow"), noisy=noisy))
+    return [Finding("haze", *_haze(levels["dehaze"]), "dehaze", levels["dehaze"]), fall]
 
 
 def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float:
@@ -223,13 +223,13 @@ def middle_of(picture: Tensor, side: int = SIDE) -> Tensor:
     return picture[..., top : top + side, left : left + side]
 
 
-def _falling(rain: float, snow: float | None, *, noisy: bool) -> tuple[Verdict, str, str, float]:
+def _rain_or_snow(rain: float, snow: float | None, *, noisy: bool) -> tuple[Verdict, str, str, float]:
     task, name = ("derain", "rain") if snow is None or rain >= snow else ("desnow", "snow")
     level, (low, high) = max(rain, snow or 0), RAIN
     words = f"derain would change {rain:.1f} levels of detail"
     words += "" if snow is None else f", desnow {snow:.1f}"
     if level < low:
-        return "no", f"{words}; in light rain and snow it is no more", task, level
+        return "no", f"{words}; light rain or snow gives no more", task, level
     if noisy:
         return "unknown", f"{words}, but noise hides rain and snow; look again after denoise", task, level
     if level < high:

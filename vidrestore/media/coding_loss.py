@@ -195,7 +195,7 @@ def bits_per_pixel(source: SourceInfo) -> float | None:
 
 
 def loss_by_bits(source: SourceInfo) -> Loss:
-    """Return the loss of a source whose pictures don't give their quantisers."""
+    """Return the loss by bits per pixel, for codecs without known quantisers; none for lossless ones."""
     codec = source.video.codec
     bits = None if source.pictures or is_lossless(codec) else bits_per_pixel(source)
     if bits is None:

@@ -253,13 +253,13 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
 
 
 def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
-    """Return the default quality, on a scale that ends with `greatest`: 16 to 24 on x264's scale by the
-    source's bits per pixel, 18 if they are unknown.
+    """Return the default crf on a scale that ends with `greatest`. On x264's it is 16 to 24, the lower the
+    more bits per pixel the source has, and 18 if they are unknown.
     """
     bits = bits_per_pixel(source)
     estimate = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
     crf = min(max(estimate, LEAST_CRF), GREATEST_CRF)
-    return round(crf * 1.4) if greatest > 51 else crf  # VP9 and AV1 look alike at such values
+    return round(crf * 1.4) if greatest > 51 else crf  # the same quality on VP9's and AV1's
 
 
 def _check_own_settings(options: EncoderOptions) -> None:

@@ -43,7 +43,7 @@ def heif_notes(path: str) -> HeifNotes:
 
 
 def heif_frame(path: str) -> VideoFrame:
-    """Return the primary picture, upright, in R, G, B of 8 bits or, if it has more, of 16."""
+    """Return the primary picture, upright, as 8-bit grey, RGB or RGBA, or as 16-bit if it has more bits."""
     file = _open(path)
     channels, _, bits = file.mode.partition(";")
     if channels not in _FORMATS:
@@ -53,5 +53,5 @@ def heif_frame(path: str) -> VideoFrame:
     except (ValueError, EOFError, RuntimeError) as error:
         raise MediaError(f"{path}: the picture is damaged ({error}); replace it") from error
     if depth := int(bits or 0):
-        samples = samples << (16 - depth) | samples >> (2 * depth - 16)
+        samples = samples << (16 - depth) | samples >> (2 * depth - 16)  # the largest becomes 65535
     return VideoFrame.from_ndarray(samples, _FORMATS[channels][bool(depth)])

@@ -196,7 +196,7 @@ class Muxer:
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
-            return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
+            return {"avoid_negative_ts": "disabled"}  # keep sound that begins before 0
         foreign = {key for key in metadata if key.lower() not in _MP4_KEYS}
         flags = "+faststart"
         has_cover = any(info.attached_picture and info.index in self.copy for info in self.source.streams)
@@ -204,17 +204,17 @@ class Muxer:
             flags += "+use_metadata_tags"
         elif foreign:
             self.warnings.append(
-                f"{self.output}: {SUFFIXES[self.choice.container]} has no place beside cover art for the "
-                f"metadata {', '.join(sorted(foreign))}; `output=NAME.mkv` keeps them"
+                f"{self.output}: {SUFFIXES[self.choice.container]} can't hold cover art and the metadata "
+                f"{', '.join(sorted(foreign))}; `output=NAME.mkv` keeps both"
             )
         timescale = self.time_base.denominator
         copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
-        # the clock of stream starts: fine enough for all streams, else for the video
-        common = math.lcm(timescale, *(Fraction(stream.time_base or 1).denominator for stream in copied))
+        # the start of a stream is stored in ticks that are exact for all streams, else for the video
+        denominator = math.lcm(timescale, *(Fraction(stream.time_base or 1).denominator for stream in copied))
         return {
             "movflags": flags,
             "video_track_timescale": str(timescale),
-            "movie_timescale": str(common if common <= _LARGEST_TIMESCALE else timescale),
+            "movie_timescale": str(denominator if denominator <= _LARGEST_TIMESCALE else timescale),
         }
 
     def _add_streams(self, container: OutputContainer) -> None:
@@ -362,20 +362,20 @@ def same_tick(
 
 
 def read_times(path: Path, container: str) -> dict[str, list[Times]]:
-    """Return the times of each stream's packets by the kind of stream ("cover" is one), in the file's order.
-    `end` is the end by the container, if it has one. Raises MediaError if the demuxer logs an error: FFmpeg
-    reads on behind it, other programs stop.
+    """Return the packet times of each stream in the file's order, by kind ("video", "audio", ..., "cover").
+    `end` is the container's, if it has one. Raises MediaError if the demuxer logs an error: FFmpeg reads on
+    after it, other programs stop.
     """
     with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
-        kinds = _read_times(path, container)
+        times_by_kind = _read_times(path, container)
     for level, name, message in messages:
         if level <= ffmpeg.ERROR and container in name.split(","):  # a demuxer has the names of all its kinds
             raise MediaError(f"its own reader finds an error ({message.strip()})")
-    return kinds
+    return times_by_kind
 
 
 def _read_times(path: Path, container: str) -> dict[str, list[Times]]:
-    kinds: dict[str, list[Times]] = {}
+    times_by_kind: dict[str, list[Times]] = {}
     with av.open(f"file:{path}", "r", format=container) as opened:
         times_by_index = {stream.index: Times() for stream in opened.streams}
         for packet in opened.demux():
@@ -383,9 +383,9 @@ def _read_times(path: Path, container: str) -> dict[str, list[Times]]:
         for stream in opened.streams:
             times = times_by_index[stream.index]
             if stream.duration is not None:
-                # FFmpeg may give it the start of another stream
+                # from its first packet: FFmpeg may take its start_time from another stream
                 times.end = times.first + stream.duration
             elif opened.duration is not None:
                 times.end = int(opened.duration / (1_000_000 * Fraction(stream.time_base or 1)))
-            kinds.setdefault("cover" if is_attached(stream) else stream.type, []).append(times)
-    return kinds
+            times_by_kind.setdefault("cover" if is_attached(stream) else stream.type, []).append(times)
+    return times_by_kind

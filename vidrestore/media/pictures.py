@@ -209,8 +209,8 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def read_rgb(path: Path) -> NDArray[np.uint8]:
-    """Return (3, height, width) uint8: R, G, B of a file, without alpha. JPEG equals libjpeg's result within
-    4 grey levels: FFmpeg's own chroma is up to 35 from it at edges, so YCbCr goes by `colour`.
+    """Return R, G, B (3, height, width) of a file as uint8, without alpha. YCbCr is converted by `colour`,
+    within 4 grey levels of libjpeg: FFmpeg's own conversion differs from it by up to 35 at edges.
 
     Raises MediaError as `read_picture` does.
     """
@@ -222,8 +222,8 @@ def read_rgb(path: Path) -> NDArray[np.uint8]:
     if len(frame.format.components) < 3 or frame.format.is_rgb:
         return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
     layout = layout_of(frame.format.name)
-    full = frame.format.name.startswith("yuvj") or frame.color_range == 2
-    tags = ColourTags(matrix=6, range=2 if full else 1, chroma_location=2)
+    is_full = frame.format.name.startswith("yuvj") or frame.color_range == 2
+    tags = ColourTags(matrix=6, range=2 if is_full else 1, chroma_location=2)  # JFIF: BT.601, centred chroma
     planes = planes_to_grey(planes_of(frame, layout), layout.format)
     rgb = yuv_to_rgb(planes, layout.format, tags, frame.height)
     return rgb.mul_(255).round_().clamp_(0, 255).to(torch.uint8).numpy()

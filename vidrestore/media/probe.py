@@ -243,7 +243,6 @@ def _check_file(source: str) -> None:
         raise MediaError(f"{odd}: it is read more than once; pipe y4m into - instead")
     if os.path.getsize(source) == 0:
         raise MediaError(f"{source}: the file is empty (0 bytes); copy or record it again")
-    check_text(source)  # an APNG has notes, too
 
 
 def video_stream(container: InputContainer) -> VideoStream:
@@ -288,6 +287,8 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
     Raises MediaError if the file can't be read, has no video or no frames, or has an unsupported pixel
     format, OptionError for `fps` of a video with times.
     """
+    _check_file(source)
+    check_text(source)  # an APNG has notes, too
     with open_input(source) as container:
         stream = video_stream(container)
         check_size(source, stream)

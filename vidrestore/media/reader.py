@@ -290,8 +290,8 @@ def _frame(picture: VideoFrame) -> Frame:
 
 
 def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | None) -> Span:
-    """Return the frames whose time lies in [start, start + duration) seconds after the video's first one; its
-    `start` is that of a real frame.
+    """Return the span of the frames that begin in [start, start + duration) seconds after the video's first
+    one; its `start` is the pts of a frame.
 
     No start, or one of 0, leaves the beginning as it is, sound from before the first frame included. Raises
     OptionError if no frame begins there.

@@ -1,11 +1,12 @@
-"""Measure how a video was scanned: in whole frames, in fields, as film within fields, or by turns.
+"""Measure how a video was scanned: as whole frames, as fields, as film within fields, or as these by turns.
 
-The fields of an interlaced frame are half a frame apart in time. So one field of a frame is as close in time
-to the other field of its neighbour as to that of its own frame, and the other one is three times as far. In
-a progressive video both are equally far, and where the fields of a moment lie in two frames, one fits the
-neighbour better than its own frame. Distances are measured as the combs that rows form with the rows above
-and below, less those without motion, from detail and noise, and summed over the frames of a place before
-they are compared. Film of 24 frames in 30 (3:2 pulldown) repeats a top field and a bottom field in each five.
+The two fields of an interlaced frame are half a frame apart in time. So the later field of a frame and the
+earlier one of the next are half a frame apart as well, and the other two are three times as far apart. In a
+progressive video both pairs are equally far apart; if the two fields of one moment lie in different frames,
+such a pair fits better than the fields of a frame do. A distance is the combing of rows with those above and
+below in the next frame, minus the combing within that frame, which comes from detail and noise. Distances are
+averaged over a position's frames, then compared. Film in video of 30 frames per second (3:2 pulldown) repeats
+one top field and one bottom field in every five frames.
 """
 
 from __future__ import annotations
@@ -30,23 +31,22 @@ Plane: TypeAlias = NDArray[np.float32]
 FramesFrom: TypeAlias = Callable[[int | None], Generator[Frame]]  # the frames from a pts on
 
 POSITIONS = (0.0, 0.4, 0.8, 0.2, 0.6, 0.95)  # shares of the video's length
-ALIKE = 3  # positions that end the search if all show the same
+ALIKE = 3  # positions after which the search ends if all agree
 LOOK = 16  # consecutive frames at each position: three cycles of film
-GLANCE = 4  # frames that are enough where they stand still, or are progressive beyond doubt
-STRONG = 8  # pairs of frames that overrule marks
+GLANCE = 4  # frames that are enough if nothing moves, or if they are clearly progressive
+STRONG = 8  # pairs of frames from which they overrule the stream's marks
 SHARE = 0.8  # share of the positions, and of the cycles of film, that must agree
-# largest height and frame rate of interlaced video
-MOST_LINES, HIGHEST_RATE = 1088, 31
+MOST_LINES, HIGHEST_RATE = 1088, 31  # largest height and frame rate of interlaced video
 LEAST_LINES = 64
-SWITCHING = 12  # lowest lines of a tape, which its heads disturb while they switch
-BAR = 1 / 8  # deviation of a row or column of a bar, of the largest
-_PICTURES = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, which no camera fills by fields
-MOTION = 0.1  # least growth of the combs in grey levels; still frames with noise of 12 have 0.03
-# The nearer over the farther field's distance, over 12 training clips with noise of 0 to 12: fields and film
-# -0.07 to 0.15, progressive 0.95 to 1, fields of a moment in two frames -4.8 to -0.55; drawn shapes that
-# move by whole rows 0.3 to 0.7
+SWITCHING = 12  # lines at the bottom that the switching heads of a tape machine disturb
+BAR = 1 / 8  # share of the largest deviation of a row or column: those of a bar have less
+_PICTURES = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, never recorded in fields
+MOTION = 0.1  # least distance in grey levels; still frames with noise of 12 have 0.03
+# The smaller distance over the larger, on 12 training clips with noise of 0 to 12: fields and film -0.07 to
+# 0.15, progressive 0.95 to 1, fields of a moment in two frames -4.8 to -0.55; drawn shapes that move by whole
+# rows 0.3 to 0.7
 FIELDS, WHOLE, APART = 0.2, 0.9, -0.4
-# Least difference of the two distances, in its standard errors; of film only two frames in five have combs
+# Least difference of the two distances, in its standard errors; in film only two frames in five have combs
 CERTAIN, FILM_CERTAIN = 3, 2
 CYCLE = 5  # frames in which film repeats two fields
 RESULTS: dict[Kind, str] = {
@@ -68,9 +68,9 @@ class Scan:
     """The scan of a video."""
 
     kind: Kind  # "whole" frames, two "fields" a frame, "film" of 4 frames in 5, or "mixed", frame by frame
-    # the field that is earlier in all frames; None if only marked frames have fields, as they are marked
+    # the earlier field of all frames, "tff" or "bff"; None if each frame's mark decides
     order: str | None = None
-    why: str | None = None  # the reason; None without a sign of fields, but frames may be marked later
+    why: str | None = None  # the reason; None without a sign of fields, though later frames may be marked
 
     @property
     def in_words(self) -> str | None:
@@ -88,7 +88,7 @@ class Look:
 
 
 def measured_looks(video: VideoInfo, frames_from: FramesFrom) -> list[Look]:
-    """Return what several positions of a video show; without those that show nothing, as little moves."""
+    """Return the scan at several positions of a video, but for those where too little moves to tell."""
     rate = video.rate or video.base_rate
     is_usual = LEAST_LINES <= video.height <= MOST_LINES and not (rate and rate > HIGHEST_RATE)
     looks: list[Look] = []
@@ -108,8 +108,8 @@ def measured_looks(video: VideoInfo, frames_from: FramesFrom) -> list[Look]:
 
 
 def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, *, fields: bool) -> Scan:
-    """Return the scan that is asked for; of "auto" and "film" by the frames too, if there are any to be read
-    twice. `fields` asks for a frame per field. Raises OptionError if film has none.
+    """Return the scan by the option `scan`; for "auto" and "film" frames are measured, if they can be read
+    twice. `fields` asks for a frame per field. Raises OptionError for film, whose fields show one moment.
     """
     if request == "progressive":
         return Scan("whole", None, "as asked")
@@ -133,7 +133,7 @@ def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, 
 
 
 def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
-    """Return how a video was scanned by what it shows, and by its marks where that is not enough."""
+    """Return the scan of a video by its frames, and by its marks where those are not enough."""
     kinds, orders = Counter(look.kind for look in looks), Counter(look.order for look in looks if look.order)
     commonest, count = kinds.most_common(1)[0] if kinds else (None, 0)
     kind = "turns" if count < SHARE * len(looks) else commonest
@@ -157,7 +157,7 @@ def _first(order: str | None) -> str:
 
 
 def _starts(video: VideoInfo) -> list[int | None]:
-    """Return where frames are looked at; in a short video most positions would have the same ones."""
+    """Return the pts to look from, None for the beginning; in a short video fewer, so that none overlap."""
     if not video.duration or video.start is None:
         return [None]
     rate = video.rate or video.base_rate
@@ -180,15 +180,15 @@ def _luma(frame: Frame, video: VideoInfo) -> Plane:
 
 
 def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
-    """Return what consecutive pictures show; None if it is not certain, as with little motion. With `glance`
-    the first few are enough if they stand still, or are progressive beyond doubt.
+    """Return the scan of consecutive pictures (H, W); None if it is uncertain, as with little motion. With
+    `glance` the first few are enough if nothing moves, or if they are clearly progressive.
     """
     distances, changes = list[list[float]](), list[list[float]]()
-    inside: tuple[slice, slice] | None = None
+    area: tuple[slice, slice] | None = None
     for before, after in pairwise(pictures):
-        inside = inside or _without_bars(before)
-        before, after = before[inside], after[inside]
-        distances.append([_combs(before, after, row) - _combs(after, after, row) for row in (2, 1)])
+        area = area or _without_bars(before)
+        before, after = before[area], after[area]
+        distances.append([_combing(before, after, row) - _combing(after, after, row) for row in (2, 1)])
         changes.append([np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)])
         if glance and len(distances) == GLANCE - 1:
             minimum, maximum = np.sort(distances).T
@@ -198,7 +198,7 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
 
 
 def _look(distances: NDArray[Any], changes: NDArray[Any]) -> Look | None:
-    """Judge the distances of both fields, and their changes, from pair to pair of frames (pairs, 2)."""
+    """Judge the distances and changes of the two fields in pairs of frames, both (pairs, 2)."""
     minimum, maximum = sorted(distances.mean(0))
     pairs, differences = len(distances), np.subtract(*distances.T)
     order = "tff" if differences.mean() > 0 else "bff"
@@ -217,9 +217,9 @@ def _look(distances: NDArray[Any], changes: NDArray[Any]) -> Look | None:
 
 
 def _repeats_as_film(changes: NDArray[Any]) -> bool:
-    """Return True if cycles of five frames agree where a top field is repeated, and two or three frames from
-    that a bottom field. In 448 looks at fields or whole frames none did, of 120 at film all, with noise of 0
-    to 12; of those behind MPEG-2, 103.
+    """Return True if cycles of five frames agree on where a top field is repeated and, two or three frames
+    from there, a bottom field. With noise of 0 to 12 none did of 448 looks at fields or whole frames, of 120
+    at film all, or 103 if coded as MPEG-2.
     """
     cycles = changes[: len(changes) // CYCLE * CYCLE].reshape(-1, CYCLE, 2)
     if len(cycles) < 2:
@@ -230,16 +230,16 @@ def _repeats_as_film(changes: NDArray[Any]) -> bool:
 
 
 def _without_bars(picture: Plane) -> tuple[slice, slice]:
-    """Return the rows, from an even one on, and the columns between even bars."""
+    """Return the rows, from one of even number, and the columns of a picture without bars of one colour."""
     spreads = picture.std(1), picture.std(0)
     rows, columns = (np.flatnonzero(spread >= BAR * spread.max()) for spread in spreads)
     return slice(int(rows[0]) // 2 * 2, int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
 
 
-def _combs(rows: Plane, between: Plane, first: int) -> float:
-    """Return the mean distance of every other row, from `first` on, from the mean of the rows above and below
-    in another picture.
+def _combing(picture: Plane, other: Plane, first: int) -> float:
+    """Return the mean distance of every other row of a picture, from `first` on, to the mean of the rows
+    above and below it in another.
     """
-    stop = (len(between) - 1 - first) // 2 * 2 + first
-    around = (between[first - 1 : stop - 1 : 2] + between[first + 1 : stop + 1 : 2]) / 2
-    return float(np.abs(rows[first:stop:2] - around).mean())
+    stop = (len(other) - 1 - first) // 2 * 2 + first
+    means = (other[first - 1 : stop - 1 : 2] + other[first + 1 : stop + 1 : 2]) / 2
+    return float(np.abs(picture[first:stop:2] - means).mean())

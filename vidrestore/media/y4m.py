@@ -169,7 +169,7 @@ class Y4mOutput:
             self._container.start_encoding()
 
     def _write(self, data: bytes) -> None:
-        """Write to the pipe, with the pixel aspect in the header: PyAV can't give it to FFmpeg."""
+        """Write to the pipe, with the pixel aspect in the header, which PyAV can't set."""
         ratio = self._video.sample_aspect_ratio
         if ratio and data.startswith(b"YUV4MPEG2"):
             data = data.replace(b" A0:0 ", f" A{ratio.numerator}:{ratio.denominator} ".encode())

@@ -156,8 +156,8 @@ def _refined(reference: Tensor, neighbour: Tensor, flow: Tensor, level: int) -> 
     cost += RELUCTANCE * lengths[:, None, None]
     least, best = cost.min(1, keepdim=True)
     row, column = best // side, best % side
-    down = row - reach + _subpixel(cost, least, row, column, side, (1, 0))
-    right = column - reach + _subpixel(cost, least, row, column, side, (0, 1))
+    down = row - reach + _subpixel_offset(cost, least, row, column, side, (1, 0))
+    right = column - reach + _subpixel_offset(cost, least, row, column, side, (0, 1))
     return _median(flow + torch.cat((right, down), 1))
 
 
@@ -174,22 +174,22 @@ def _block_difference(pictures: Tensor, reference: Tensor, radius: int) -> Tenso
     return rows.reshape(difference.shape)
 
 
-def _subpixel(
+def _subpixel_offset(
     cost: Tensor, least: Tensor, row: Tensor, column: Tensor, side: int, step: tuple[int, int]
 ) -> Tensor:
-    """Return the minimum, within half a pixel of the best shift, of a parabola through its cost and those one
-    `step` before and behind; 0 at the border of the search.
+    """Return the offset, at most half a pixel, from the best shift to the minimum of a parabola through its
+    cost (`least`) and those one `step` (down, right) before and after it; 0 at the border of the search.
     """
     down, right = step
-    place = row if down else column
+    position = row if down else column
 
-    def beside(sign: int) -> Tensor:
+    def neighbour(sign: int) -> Tensor:
         rows, columns = (row + sign * down).clamp(0, side - 1), (column + sign * right).clamp(0, side - 1)
         return cost.gather(1, rows * side + columns)
 
-    before, behind = beside(-1), beside(1)
-    offset = ((before - behind) / 2 / (before + behind - 2 * least).clamp(min=1e-6)).clamp(-0.5, 0.5)
-    return torch.where((place > 0) & (place < side - 1), offset, torch.zeros_like(offset))
+    before, after = neighbour(-1), neighbour(1)
+    offset = ((before - after) / 2 / (before + after - 2 * least).clamp(min=1e-6)).clamp(-0.5, 0.5)
+    return torch.where((position > 0) & (position < side - 1), offset, torch.zeros_like(offset))
 
 
 def _median(flow: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Deinterlaced planes: the real rows, which a camera recorded, and those that were interpolated.
 
-What an interpolated row lacks is often in the fields before and after, whose real rows lie there: they are
-woven in along the motion, weighted by the error with which they predict the real rows around.
+The detail that interpolation misses is often in the fields before and after, whose real rows lie where this
+one has none: they are woven in along the motion, weighted by how well they predict the real rows nearby.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vidrestore.models.spynet import warp
 
 # Chosen on training clips, clean and with noise, by the PSNR before and after denoising.
 AROUND = 2, 3  # pixels down and across, either side, over which errors are averaged
-ROUGHNESS = 0.07  # share of the real rows' distance from the rows beside them that interpolation errs
+ROUGHNESS = 0.07  # square error of interpolation over that of a real row from the mean of the next two
 LEAST_ERROR, NOISE = 3.0, 1.0  # added to errors: squared grey levels, and as many times the noise's variance
 
 Rows = Sequence[int | None]  # parity of the real rows of every frame; None: all are real
@@ -64,9 +64,9 @@ def field_of(rows: Rows, plane: Tensor, groups: Tensor, side: int) -> Field | No
 def woven(
     planes: Sequence[Tensor], rows: Rows, sigma: Sequence[float], guide: int = 0, step: int = 1
 ) -> tuple[Tensor, ...]:
-    """Return every `step`th frame of deinterlaced planes (T, H, W), on the 0-255 scale, whose interpolated
-    rows hold those of the field before and after, of two either side without noise; `sigma` is that of each
-    plane. All follow the motion of the one at `guide`.
+    """Return every `step`th frame of deinterlaced planes (T, H, W), on the 0-255 scale, with the field before
+    and the one after woven into its interpolated rows; two on either side if there is no noise. `sigma` is
+    the noise of each plane. The motion is that of the plane at `guide`.
     """
     luma = F.pad(planes[guide][:, None] / 255, (0, 0, 1, 1), mode="replicate")
     smooth = (luma[..., :-2, :] + 2 * luma[..., 1:-1, :] + luma[..., 2:, :]) / 4  # bwdif leaves combs
@@ -82,8 +82,8 @@ def woven(
 
 
 def _woven_frame(plane: Tensor, rows: Rows, least: float, frame: int, motions: dict[int, Tensor]) -> Tensor:
-    """Return a frame (H, W) of a plane; `motions` (1, 2, h, w) are those to the frames that are woven in,
-    `least` is added to all errors.
+    """Return frame number `frame` (H, W) of a plane (T, H, W). `motions` has the motion (1, 2, h, w) to each
+    frame that is woven in, by its number; `least` is added to all errors.
     """
     picture, real = plane[frame][None, None], _real(rows[frame], plane)
     padded = F.pad(picture, (0, 0, 2, 2), mode="replicate")
@@ -95,10 +95,10 @@ def _woven_frame(plane: Tensor, rows: Rows, least: float, frame: int, motions: d
             ratio = picture.shape[-1] / motion.shape[-1], picture.shape[-2] / motion.shape[-2]
             motion = F.interpolate(motion, picture.shape[-2:], mode="area")
             motion = motion * motion.new_tensor(ratio)[:, None, None]
-        moved = warp(plane[index][None, None], motion, border="border", mode="bicubic")
+        warped = warp(plane[index][None, None], motion, border="border", mode="bicubic")
         weight = warp(_real(rows[index], plane), motion, border="border")
-        weight = weight / (_mean(moved - picture, real) + least)
-        total, weights = total + weight * moved, weights + weight
+        weight = weight / (_mean(warped - picture, real) + least)
+        total, weights = total + weight * warped, weights + weight
     return torch.where(real > 0, picture, total / weights)[0, 0]
 
 

@@ -398,7 +398,7 @@ class FeedForward(nn.Module):
             maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
 
     def padded_weights(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Return matrices for a and b, kernels for both, and the matrix back, padded to full vectors."""
+        """Return the 1x1 matrices of a and b, their 3x3 kernels, and W; `spare` hidden channels are 0."""
         matrices = [
             F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)
         ]

@@ -73,8 +73,8 @@ def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
 
 
 def coarse_size(height: int, width: int, lines: int | None, multiple: int) -> tuple[int, int]:
-    """Return the size of the small picture: the shorter side is near `lines`, both are multiples of
-    `multiple`; that of the frame if the frame itself is to be restored.
+    """Return (height, width) of the small picture: the shorter side is near `lines`, both are multiples of
+    `multiple`. Without `lines`, or if the frame is hardly larger, it is the frame's own size.
     """
     if lines is None or min(height, width) < LEAST_RATIO * lines:
         return height, width

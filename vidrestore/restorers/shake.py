@@ -1,15 +1,15 @@
-"""Undo the blur of a shaken camera by its own kernel, if one is estimated and can be believed.
+"""Undo the blur of a shaken camera by deconvolution with its kernel, if a believable one is estimated.
 
-Three questions decide on a picture. Is it soft? By its structure function: the mean square difference of
-pixels 2 apart over that of pixels 6 apart is 0.3 to 0.6 if it is sharp, and 0.1 to 0.2 along the motion. Is
-there a kernel (`models.deconvolution`), longer than a lens's own blur? Is the picture that it gives
-believable? A wrong kernel leaves ripples: light below black or above white, and more detail in one direction
-than sharp pictures have.
+Three questions decide what happens to a picture. Is it soft? By its structure function: the mean square
+difference of pixels 2 apart over that of pixels 6 apart is 0.3 to 0.6 if it is sharp, and 0.1 to 0.2 along
+the motion. Is there a kernel (`models.deconvolution`), longer than a lens's own blur? Is the picture that it
+gives believable? A wrong kernel leaves ripples: light below black or above white, and more detail in one
+direction than sharp pictures have.
 
 A sharp picture stays as it is, bit for bit. A photograph with an even blur is restored by its kernel alone.
-A frame of a video, whose blur is seldom even, and an uneven photograph are the mean of that and the network's
-result; neighbouring frames have a say, so that frames don't alternate between two kinds of sharpness. What is
-soft without a kernel is left to the network.
+A frame of a video, whose blur is seldom even, and an uneven photograph become the mean of that and the
+network's result; the kernels of neighbouring frames count as well, so that sharpness doesn't flicker. A soft
+picture without a kernel is left to the network.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from vidrestore.working import steps
 METHOD = "deconvolution"
 LUMA = (0.299, 0.587, 0.114)
 NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure function
-SOFT = 0.25  # ratio from which a picture isn't searched for a kernel
+SOFT = 0.25  # ratio from which no kernel is searched for
 SOFTER = (0.18, 0.22)  # ratios between which the share of the network falls to nothing
-JUDGED, SEARCHED = 3_000_000, 500_000  # most pixels to judge softness by, and to estimate a kernel from
-SIDE = 31  # of kernels, in pixels of the picture that is searched
-PART, MARGIN = 240, 32  # of the parts of that picture with kernels of their own: side, overlap on each side
-SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # of the kernel's estimate; the first for frames of a video
+RATIO_PIXELS, KERNEL_PIXELS = 3_000_000, 500_000  # most that softness and a kernel are estimated from
+SIDE = 31  # of kernels, in pixels of the picture that they are estimated from
+PART, MARGIN = 240, 32  # parts of that picture that have kernels of their own: side, overlap on each side
+SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # weights of sparsity to try for a kernel; the first alone for frames
 LEAST_SPREAD = 1.25  # pixels along the motion, standard deviation; lenses and sensors blur less
-WIDEST = 52.0  # product of the spreads along and across: a larger kernel fills its window, a path doesn't
-STRAY = 0.02  # light beyond black and white
-STRAYING, HARDLY = 0.05, 0.005  # shares of samples that stray so far: most, and so few that it is the kernel
-MOST_DETAIL, RICH_DETAIL = 0.55, 0.65  # largest ratios of a believable result; of one that hardly strays
-CLIPPED = 0.96  # light from which samples may be brighter
+WIDEST = 52.0  # most of the product of the spreads along and across: more fills the window, as no path does
+STRAY = 0.02  # light below black or above white, beyond which a sample strays
+MOST_STRAYS, FEW_STRAYS = 0.05, 0.005  # shares of samples: of a believable kernel, of one beyond doubt
+MOST_DETAIL, RICH_DETAIL = 0.55, 0.65  # largest ratios of a believable result; of one with few strays
+CLIPPED = 0.96  # light from which samples may become brighter than white
 DARKEST = 0.2  # of the least light within the reach of the kernel: darker results are ripples
-STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution, up to that noise in grey levels
-UNEVEN_STRENGTH = 0.5  # of that, if the result strays
-TILE, CACHED = 1024, 32  # pixels of a side; frames
+STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution; noise in grey levels above which it is lower
+UNEVEN_STRENGTH = 0.5  # of that, if the result has more than few strays
+TILE, CACHED = 1024, 32  # side in pixels of what is deconvolved at once; frames
 LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
-ALIKE, EVEN = 0.85, 0.94  # correlations of kernels: of neighbouring frames that are averaged, of halves
+ALIKE, EVEN = 0.85, 0.94  # least correlations of kernels: of neighbouring frames to average, of like halves
 FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
 
 
@@ -82,7 +82,7 @@ class ShakeRestorer(PictureRestorer):
         self.facts = replace(self.facts, name=f"{METHOD}+{name}", weights=digest, files=((name, weights),))
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
-        """Return some frames (N, 3, H, W) of a clip restored, or as they are."""
+        """Return some frames (N, 3, H, W) of a clip, restored or unchanged."""
         windows = [self.tiled.window(index, len(clip.frames)) for index in indices]
         stages = steps(("search", "restore"))
         next(stages)
@@ -94,7 +94,7 @@ class ShakeRestorer(PictureRestorer):
         )
 
     def _result(self, clip: PreparedClip, index: int, window: Sequence[Shake]) -> Tensor:
-        """Return a frame restored; `window` has its blur between those of its neighbours."""
+        """Return a restored frame; the middle of `window` is its blur, the others those of its neighbours."""
         source, shake = clip.frames[index].to(self.tiled.device), window[len(window) // 2]
         length = 0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1)))
         clip.cache.shakes[clip.first + index] = length
@@ -121,8 +121,8 @@ def _shakes(clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
 
 
 def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
-    """Return a frame's blur with the mean of its kernel and those of its neighbours that are alike; without
-    one of its own, with that of a neighbour, if it is believable.
+    """Return a frame's blur, its kernel averaged with similar ones of its neighbours; if it has none, with
+    the first of theirs that is believable for it.
     """
     neighbours = [(other.kernels, other.strength) for other in window if other.kernels is not None]
     if shake.kernels is not None:
@@ -130,13 +130,13 @@ def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> S
         return shake._replace(kernels=torch.stack(alike).mean(0))
     light = to_light(source.cpu())
     for kernels, strength in neighbours:
-        if strayed(light, kernels[0, 0], strength) < STRAYING:
+        if strays(light, kernels[0, 0], strength) < MOST_STRAYS:
             return shake._replace(kernels=kernels, strength=strength)
     return shake
 
 
 def _likeness(kernels: Tensor, reference: Tensor) -> float:
-    """Return the correlation of kernels (1, 1, side, side), slightly blurred; 0 for those of another size."""
+    """Return the correlation of slightly blurred kernels (1, 1, side, side); 0 if their sizes differ."""
     if reference.shape != kernels.shape:
         return 0.0
     one, other = (F.avg_pool2d(kernel, 3, 1, 1) for kernel in (kernels, reference))
@@ -148,22 +148,22 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
     if min(picture.shape[1:]) < LEAST_SIDE:
         return Shake(0.0)
     pictures = [picture]
-    while pictures[-1][0].numel() > JUDGED:
+    while pictures[-1][0].numel() > RATIO_PIXELS:
         pictures.append(halved(pictures[-1]))
     noise = noise_of(pictures[-1])
     softness = least_ratio(pictures[-1], noise)
-    limit = SOFT if noise <= WEAK_NOISE else SOFTER[1]  # in noise kernels are found that aren't there
+    limit = SOFT if noise <= WEAK_NOISE else SOFTER[1]  # noise yields false kernels
     if softness >= limit:
         return Shake(softness)
-    while pictures[-1][0].numel() > SEARCHED and least_ratio(small := halved(pictures[-1])) < SOFT:
+    while pictures[-1][0].numel() > KERNEL_PIXELS and least_ratio(small := halved(pictures[-1])) < SOFT:
         pictures.append(small)
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
     light = to_light(busiest(pictures.pop()))
     kernel, stray = best_kernel(light, strength, SPARSITIES if is_photo else SPARSITIES[:1])
-    if stray > STRAYING or spreads(kernel)[0] < LEAST_SPREAD:
+    if stray > MOST_STRAYS or spreads(kernel)[0] < LEAST_SPREAD:
         return Shake(softness)
     kernels, is_even = kernel[None, None], not is_photo or _is_even(light)
-    if stray > HARDLY:
+    if stray > FEW_STRAYS:
         strength *= UNEVEN_STRENGTH
         if is_photo:
             parts = [max(1, round(side / PART)) for side in light.shape[1:]]
@@ -178,18 +178,18 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
 
 
 def best_kernel(light: Tensor, strength: float, sparsities: Sequence[float]) -> tuple[Tensor, float]:
-    """Return the kernel of `light` (3, H, W) whose result strays least, and how far it does."""
+    """Return the kernel of `light` (3, H, W) whose result has the fewest strays, and their share."""
     results = list[tuple[Tensor, float]]()
     for sparsity in sparsities:
         kernel = kernel_of(luma_of(light), SIDE, sparsity)
-        results.append((kernel, strayed(light, kernel, strength)))
-        if results[-1][1] <= HARDLY:
+        results.append((kernel, strays(light, kernel, strength)))
+        if results[-1][1] <= FEW_STRAYS:
             break
     return min(results, key=lambda result: result[1])
 
 
 def _is_even(light: Tensor) -> bool:
-    """Return True unless both halves of `light` (3, H, W) have different kernels, or if they are small."""
+    """Return True if both halves of `light` (3, H, W) have like kernels, or are too small to tell."""
     if light[0].numel() < 2 * PART**2:
         return True
     axis = 1 if light.shape[1] > light.shape[2] else 2
@@ -201,8 +201,8 @@ def _is_even(light: Tensor) -> bool:
 
 
 def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -> Tensor:
-    """Return the kernels of the parts of `light` (3, H, W) estimated again; with `enlarge` from those of the
-    picture at half its size.
+    """Return the kernels of the parts of `light` (3, H, W), estimated from `kernels`; with `enlarge` these
+    are of the picture at half its size.
     """
     rows, columns, side = kernels.shape[:3]
     grid = [
@@ -215,20 +215,20 @@ def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -
         part = busiest(light[:, slice(*down), slice(*across)])
         small = kernel if enlarge else scaled_kernel(kernel, 0.5, side // 4 * 2 + 1)
         result = kernel_of(luma_of(part), side, SPARSITIES[0], small)
-        if not enlarge and strayed(part, result, strength) > max(HARDLY, strayed(part, kernel, strength)):
+        if not enlarge and strays(part, result, strength) > max(FEW_STRAYS, strays(part, kernel, strength)):
             result = kernel
         results.append(result)
     return torch.stack(results).view(rows, columns, side, side)
 
 
 def spans_of(length: int, count: int, margin: int) -> list[tuple[int, int]]:
-    """Return [start, stop) of `count` even parts of a side, with a margin as far as it reaches."""
+    """Return [start, stop) of `count` even parts of a side, with a margin within the side."""
     edges = [round(number * length / count) for number in range(count + 1)]
     return [(max(0, start - margin), min(length, stop + margin)) for start, stop in pairwise(edges)]
 
 
 def undone(picture: Tensor, shake: Shake) -> Tensor:
-    """Return a picture (3, H, W) without its blur, on the same device; its parts are blended."""
+    """Return a picture (3, H, W) deconvolved in parts that are blended, on the same device."""
     assert shake.kernels is not None
     kernels = trimmed(shake.kernels)
     light, margin = to_light(picture.cpu()), kernels.shape[-1]
@@ -253,7 +253,7 @@ def undone(picture: Tensor, shake: Shake) -> Tensor:
 
 
 def trimmed(kernels: Tensor) -> Tensor:
-    """Return kernels (..., side, side) without the dark border that they share."""
+    """Return kernels (..., side, side) without the border where all are 0."""
     middle = kernels.shape[-1] // 2
     reach = int((kernels.flatten(0, -3).amax(0).nonzero() - middle).abs().max())
     inner = slice(middle - reach, middle + reach + 1)
@@ -261,8 +261,8 @@ def trimmed(kernels: Tensor) -> Tensor:
 
 
 def least_around(light: Tensor, reach: int) -> Tensor:
-    """Return the least light (3, H, W) within `reach` pixels down and across of each, or up to a quarter
-    farther: in blocks, since a full search takes a minute in a large photograph.
+    """Return the least light (3, H, W) within `reach` pixels of each, down and across, or up to a quarter
+    farther: by blocks, since a full search takes a minute in a large photograph.
     """
     side = max(1, reach // 8)
     blocks = -F.max_pool2d(-light[None], side, side, ceil_mode=True)
@@ -270,8 +270,8 @@ def least_around(light: Tensor, reach: int) -> Tensor:
     return F.interpolate(blocks, scale_factor=float(side))[0, :, : light.shape[1], : light.shape[2]]
 
 
-def strayed(light: Tensor, kernel: Tensor, strength: float) -> float:
-    """Return the share of samples beyond black and white in what a kernel makes of `light` (3, H, W).
+def strays(light: Tensor, kernel: Tensor, strength: float) -> float:
+    """Return the share of samples below black or above white after `light` (3, H, W) is deconvolved.
 
     It is 1 if the kernel fills its window, or the result has more detail than a sharp picture.
     """
@@ -280,7 +280,7 @@ def strayed(light: Tensor, kernel: Tensor, strength: float) -> float:
     sharp = sharpened(light, kernel, strength)
     stray = float(((sharp < -STRAY) | ((sharp > 1 + STRAY) & (light < CLIPPED))).float().mean())
     detail = float(ratios(luma_of(from_light(sharp))).max())
-    return stray if detail <= (RICH_DETAIL if stray <= HARDLY else MOST_DETAIL) else 1.0
+    return stray if detail <= (RICH_DETAIL if stray <= FEW_STRAYS else MOST_DETAIL) else 1.0
 
 
 def luma_of(picture: Tensor) -> Tensor:
@@ -301,9 +301,8 @@ def least_ratio(picture: Tensor, noise: float = 0.0) -> float:
 
 
 def ratios(luma: Tensor, noise: float = 0.0) -> Tensor:
-    """Return the ratio of the structure function NEAR and FAR from a pixel of luma (H, W), by direction.
-
-    `noise` in grey levels is subtracted from it.
+    """Return the structure function of luma (H, W) at NEAR over that at FAR pixels, by direction, both less
+    the part of `noise` in grey levels.
     """
     reach = math.ceil(FAR) + 1
     size = [-(-(side + reach) // 16) * 16 for side in luma.shape]
@@ -313,8 +312,8 @@ def ratios(luma: Tensor, noise: float = 0.0) -> Tensor:
     near_origin = (slice(None), slice(2 * reach + 1), slice(2 * reach + 1))
     sums, counts = torch.fft.irfft2(pairs, size).roll((reach, reach), (1, 2))[near_origin]
     angles = torch.arange(DIRECTIONS) * (math.pi / DIRECTIONS)
-    ways = torch.stack((angles.cos(), angles.sin()), -1)[None]
-    grid = torch.stack((ways * (NEAR / reach), ways * (FAR / reach)), 1)
+    directions = torch.stack((angles.cos(), angles.sin()), -1)[None]
+    grid = torch.stack((directions * (NEAR / reach), directions * (FAR / reach)), 1)
     mean = (sums / counts)[None, None]
     rings = F.grid_sample(mean, grid, mode="bicubic", align_corners=True)[0, 0] - 2 * (noise / 255) ** 2
     ratio: Tensor = rings[0].clamp(min=0) / rings[1].clamp(min=1e-9)
@@ -332,7 +331,7 @@ def spreads(kernel: Tensor) -> tuple[float, float]:
 
 
 def length_of(kernel: Tensor) -> float:
-    """Return the length in pixels of even motion with the spread of a kernel."""
+    """Return the length in pixels of the uniform motion that has the spread of a kernel."""
     return 12**0.5 * spreads(kernel)[0]
 
 
@@ -342,9 +341,9 @@ def halved(picture: Tensor) -> Tensor:
 
 
 def busiest(picture: Tensor) -> Tensor:
-    """Return the part (3, h, w) of a picture with the most detail, of at most SEARCHED pixels."""
+    """Return the part (3, h, w) of a picture that has the most detail, of at most KERNEL_PIXELS."""
     height, width = picture.shape[1:]
-    scale = min(1.0, (SEARCHED / (height * width)) ** 0.5)
+    scale = min(1.0, (KERNEL_PIXELS / (height * width)) ** 0.5)
     high, wide = int(height * scale), int(width * scale)
     if scale == 1:
         return picture

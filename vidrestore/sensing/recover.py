@@ -81,7 +81,7 @@ def recover(
 
 
 def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device = CPU) -> Model:
-    """Return the weights that measured, by `name` or that in the file. Raises CheckpointError."""
+    """Return the model that took the measurements, by `name` or by the file's. Raises CheckpointError."""
     origin = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
         model = load_model(name or measured.model, str(device))
@@ -94,7 +94,7 @@ def recovering_model(source: str, measured: Measured, name: str | None, device: 
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
             f"{origin}, but {name or model.card.name} has sha256 {model.card.sha256[:12]}…; only the "
-            "weights that measured can recover: name their file with `model`"
+            "weights that measured a video can recover it: name their file with `model`"
         )
     return model
 

@@ -91,12 +91,12 @@ def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str
     return {"task": config.task, "family": config.family} | values
 
 
-def check_same(checkpoint: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_same(checkpoint: Path, earlier: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Raise ConfigError, with the old and new values, if the configuration has changed since."""
-    changed = [name for name in earlier.keys() | now.keys() if earlier.get(name) != now.get(name)]
+    changed = [name for name in earlier.keys() | current.keys() if earlier.get(name) != current.get(name)]
     if changed:
         details = "; ".join(
-            f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
+            f"{name} was {earlier.get(name)!r} and is {current.get(name)!r}" for name in sorted(changed)
         )
         raise ConfigError(
             f"{checkpoint}: belongs to another run: {details}; change them back, or choose another `output`"

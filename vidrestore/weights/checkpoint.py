@@ -280,7 +280,7 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
 
 
 def fits_eight_bits(tensor: Tensor, least: int) -> bool:
-    """Return True for float32 of 2+ dimensions with at least `least` values in whole blocks."""
+    """Return True if 8 bits do: for float32 of 2 or more dimensions, `least` values or more, whole blocks."""
     count = tensor.numel()
     return (
         tensor.dtype.itemsize == 4

@@ -135,15 +135,15 @@ class PairSource(PlaneSource):
         """Return clips (B, T, 3, S, S), each with its degradation, some with a second; `averages` are
         blurred.
         """
-        names = self.config.degradations
+        names, order = self.config.degradations, list(BATCHED)
         second = torch.full_like(primary, -1)
         if self.config.combined:
-            after = [[ORDER.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
+            after = [[order.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
             table = [float(row[number % len(row)]) for row in after for number in range(6)]  # 1, 2 or 3
             candidates = constants(tuple(table))[6 * primary + draws.integers(0, 6)].long()
             second = torch.where(draws.chance(self.config.combined), candidates, second)
         for name in occurring(self.config):
-            mask = second == ORDER.index(name)
+            mask = second == order.index(name)
             if name in names:
                 mask = mask | (primary == names.index(name))
             if name == "blur" and averages:
@@ -161,7 +161,7 @@ def occurring(config: PairDataConfig) -> list[str]:
     names = set(config.degradations)
     if config.combined:
         names |= {second for first in config.degradations for second in SECOND.get(first, ())}
-    return [name for name in ORDER if name in names]
+    return [name for name in BATCHED if name in names]
 
 
 def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]:
@@ -224,8 +224,6 @@ SECOND = {  # degradations that may be combined with each
     "snow": ("haze", "blur", "noise"),
     "blur": ("noise",),
 }
-# from the scene through the lens to the sensor
-ORDER = ("haze", "rain", "snow", "blur", "noise", "white")
 
 
 # pixel format and colour tags of the encoder's input

@@ -116,7 +116,7 @@ def pair_data(
 def clip_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[BatchSource, Any]:
-    """Return clips at both resolutions to train on, and held-out ones."""
+    """Return clips at both resolutions for training, and held-out ones."""
     data = cast("ClipDataConfig", config.data)
     count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
     held_out = held_out_clips(validation, data, count)
