@@ -7,7 +7,7 @@ gives believable? A wrong kernel leaves ripples: light below black or above whit
 direction than sharp pictures have.
 
 A sharp picture stays as it is, bit for bit. A photograph with an even blur is restored by its kernel alone.
-A frame of a video, whose blur is seldom even, and an uneven photograph become the mean of that and the
+A frame of a video, whose blur is seldom even, and an uneven photograph become a mix of that and the
 network's result; the kernels of neighbouring frames count as well, so that sharpness doesn't flicker. A soft
 picture without a kernel is left to the network.
 """
@@ -54,7 +54,7 @@ UNEVEN_STRENGTH = 0.5  # of that, if the result has more than few strays
 TILE, CACHED = 1024, 32  # side in pixels of what is deconvolved at once; frames
 LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
 ALIKE, EVEN = 0.85, 0.94  # least correlations of kernels: of neighbouring frames to average, of like halves
-FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
+FRAME_SHARE = 0.3  # of the deconvolution in a frame of a video
 
 
 class Shake(NamedTuple):
