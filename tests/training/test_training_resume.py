@@ -167,6 +167,14 @@ def test_a_new_run_overwrites_neither_a_checkpoint_nor_weights(trained, runs):
     assert (runs / "tiny.safetensors").read_bytes() == content
 
 
+def test_a_run_that_was_cut_before_its_first_checkpoint_begins_again(trained, runs):
+    content = (runs / "tiny.safetensors").read_bytes()
+    (runs / "tiny.checkpoint").unlink()
+    (runs / "tiny.safetensors").unlink()
+    train(trained.config, runs, device="cpu", resume=True)
+    assert (runs / "tiny.safetensors").read_bytes() == content
+
+
 def test_the_best_weights_of_a_run_without_a_checkpoint_are_not_replaced(trained, runs):
     (runs / "tiny.checkpoint").unlink()
     (runs / "tiny.safetensors").unlink()

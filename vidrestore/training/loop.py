@@ -160,7 +160,8 @@ class Run:
 
     def begin(self, resume: bool, init: Sequence[str | Path]) -> bool:
         """Load the checkpoint and return True, or initial weights. Raises ConfigError for an earlier run:
-        log and plot in the folder belong to this one, weights only to that of a checkpoint.
+        log and plot in the folder belong to this one, weights only to that of a checkpoint. With `resume`
+        the best weights of a run that was cut before its first checkpoint are replaced.
         """
         if self.checkpoint.exists():
             if not resume:
@@ -170,7 +171,7 @@ class Run:
                 )
             self.load_checkpoint()
             return True
-        for path in (self.weights_path, self.best_path):
+        for path in [self.weights_path] if resume else [self.weights_path, self.best_path]:
             if path.exists():
                 raise ConfigError(
                     f"{path}: already exists, without the checkpoint of its run; choose another `output`, or "
