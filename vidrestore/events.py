@@ -46,7 +46,7 @@ class Event:
     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain JSON values, as in the schema above."""
+        """Return the event as plain JSON values, as events.schema.json describes them."""
         names = [entry.name for entry in fields(self) if entry.name not in self.inner] + [*self.derived]
         values = {name: plain(getattr(self, name)) for name in names}
         return {"version": SCHEMA_VERSION, "event": self.name} | values

@@ -166,6 +166,7 @@ def test_a_dry_run_records_and_shows_its_plan(video, capsys):
     assert "libx264 crf" in (page / "in.denoised.mkv.html").read_text()
     assert not video.with_name("in.denoised.mkv").exists()
     assert verify(sidecar) == 1 and "of a dry run" in capsys.readouterr().out
+    assert run(video, "--sidecar", "-q") == 0 and verify(sidecar) == 0
 
 
 @pytest.mark.parametrize("name, key", [("a.mp4", "encoder"), ("a.mkv", "VIDRESTORE"), ("a.mov", None)])

@@ -65,6 +65,14 @@ def test_a_video_that_is_finished_is_not_restored_again(films, copied):
     assert {path.name: path.read_bytes() for path in films.iterdir()} == before
 
 
+def test_each_sequence_of_a_folder_is_finished_by_itself(films):
+    folder = films.parent / "numbered"
+    for name in ("a_%04d.png", "b_%04d.png", "a_%04d.png"):
+        summary = vidrestore.restore(films / "a.mkv", folder / name, task=IDENTITY)
+        assert summary.before == (len(list(folder.glob("b_*.png"))) == 6 and name.startswith("a"))
+    assert len(list(folder.glob("a_*.png"))) == len(list(folder.glob("b_*.png"))) == 6
+
+
 @pytest.mark.parametrize("output", ["out.mp4", "out.mov", "out.mkv", "out.webm"])
 def test_every_container_holds_the_tag(films, output):
     source, place = films / "b.mp4", films.parent / output

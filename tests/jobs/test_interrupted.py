@@ -94,6 +94,18 @@ def test_too_little_room_is_reported_before_the_work(commands, small_disk, tmp_p
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
+def test_an_output_that_came_beside_an_unfinished_job_is_refused_before_work(commands, tmp_path, film):
+    source, output = tmp_path / "film.mkv", tmp_path / "out.mkv"
+    source.write_bytes(film.read_bytes())
+    command = commands.start("denoise", source, "-o", output, "--lossless", slow_clip=0.1)
+    command.until(lambda: segments(output)).kill()
+    stored = segments(output)
+    output.write_bytes(b"mine")
+    code, said = commands.run("denoise", source, "-o", output, "--lossless")
+    assert code == 1 and "already exists" in said and "restoring" not in said
+    assert output.read_bytes() == b"mine" and segments(output) == stored
+
+
 def test_a_run_stopped_in_a_folder_resumes_with_the_video_it_was_at(commands, tmp_path, film):
     folder = tmp_path / "films"
     folder.mkdir()

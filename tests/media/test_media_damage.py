@@ -126,6 +126,17 @@ def test_packets_of_a_screen_recording_that_change_nothing_are_not_damage(tmp_pa
         assert not reader.damage.found, reader.damage.summary()
 
 
+def test_a_large_packet_without_a_picture_is_damage(tmp_path):
+    path = tmp_path / "zeroed.avi"
+    write_video(path, 12, "cinepak", "rgb24")
+    data = path.read_bytes()
+    with av.open(str(path)) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    path.write_bytes(data.replace(packets[5], bytes(len(packets[5]))))
+    with VideoReader(str(path)) as reader:
+        assert len(list(reader.frames())) == 11 and reader.damage.found
+
+
 def packet(data: bytes, pts: int) -> av.Packet:
     made = av.Packet(data)
     made.pts, made.is_keyframe = pts, True

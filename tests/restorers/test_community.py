@@ -104,6 +104,8 @@ def test_the_fourth_channel_of_a_network_is_the_level_of_the_noise(tmp_path):
     assert (vidrestore.restore_frames(frames(), sigma=40, **options) == 40).all()
     with pytest.raises(OptionError, match="needs the noise's level as `sigma`"):
         vidrestore.restore_frames(frames(), **options)
+    with pytest.raises(OptionError, match="takes the noise's level, so it is for denoise alone"):
+        vidrestore.restore_frames(frames(), task="deblur", **options)
     with pytest.raises(OptionError, match="estimates noise itself"):
         vidrestore.restore_frames(frames(), sigma=40, **options | {"model": str(stored(tmp_path, 1))})
 

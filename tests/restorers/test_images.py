@@ -93,7 +93,7 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
     model = write_weights(tmp_path, small(), "denoise")
     assert load_restorer("denoise", RestoreOptions(model=model, device="cpu")).input_kind == "rgb"
     assert load_restorer("denoise", RestoreOptions(device="cpu")).input_kind == "planes"
-    with pytest.raises(OptionError, match="remove `sigma`; remove `quality` and match=False"):
+    with pytest.raises(OptionError, match="estimates noise itself, without `sigma`"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
     with pytest.raises(OptionError, match="^`tile`: .* DUST sees patches"):
         load_restorer("denoise", RestoreOptions(device="cpu", tile=128))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -96,6 +97,15 @@ def test_a_process_that_is_killed_is_named_and_the_same_command_restores_its_par
     workers = DeviceWorkers(["cpu", "cpu"])
     summary = restore(film, tmp_path / "out.mkv", workers)
     assert (tmp_path / "out.mkv").read_bytes() == whole and summary.frames == FRAMES
+
+
+def test_a_process_that_cannot_be_started_is_an_error(film, tmp_path, monkeypatch):
+    def refused(process: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refused)
+    with pytest.raises(BlockingIOError):
+        restore(film, tmp_path / "out.mkv", DeviceWorkers(["cpu", "cpu"]))
 
 
 class Failing:

@@ -64,9 +64,10 @@ def ended(*started: Command) -> bool:
 
 
 def restored_frames(command: Command) -> int:
-    """The frames that a command restored itself, by its plan."""
+    """The frames that a command restored itself, by its progress."""
     events = [json.loads(line) for line in command.read("output").splitlines()]
-    return sum(event["frames"] - (event["reused"] or 0) for event in events if event["event"] == "plan")
+    progress = [event for event in events if event["event"] == "progress" and event["stage"] == "restore"]
+    return sum({event["source"]: event["done"] for event in progress}.values())
 
 
 def test_shards_make_the_file_of_one_process_and_no_frame_twice(commands, film, whole, tmp_path):

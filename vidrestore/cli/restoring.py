@@ -217,12 +217,15 @@ def _recorded(
 
 def _is_to_write(path: Path, batch: Batch, request: Request, option: str, on_event: Listener) -> bool:
     """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
-    Raises MediaError if it can't be written, OutputExistsError if it exists alone.
+    A plan of a dry run is replaced. Raises MediaError if it can't be written, OutputExistsError if it exists
+    alone.
     """
     from vidrestore.files.atomic import check_output
+    from vidrestore.jobs.sidecar import is_plan
 
     is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not batch.options.overwrite
-    check_output(path, batch.files, overwrite=is_left_alone or batch.options.overwrite, option=option)
+    overwrite = is_left_alone or batch.options.overwrite or is_plan(path)
+    check_output(path, batch.files, overwrite=overwrite, option=option)
     if is_left_alone:
         on_event(Warned(request.source.name, f"left alone: {path} exists; remove it for one of this run"))
     return not is_left_alone

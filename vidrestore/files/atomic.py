@@ -106,14 +106,6 @@ def _place_on_disk(path: str | Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def same_file(first: Path, second: Path) -> bool:
-    """Return True if two names lead to one file, through links of both kinds."""
-    try:
-        return os.path.samefile(first, second)
-    except OSError:
-        return False
-
-
 class Partial:
     """A file under its hidden name, until `put_in_place` renames it to `target` or `discard` removes it.
 

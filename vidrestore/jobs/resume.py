@@ -172,7 +172,8 @@ class WorkFolder:
         folder holds another job.
         """
         dropped = {"drop": sorted(drop)}
-        remove_all_partials(self.path)
+        if not shared:  # others may be naming theirs
+            remove_all_partials(self.path)
         if restart:
             self._discard(lambda name: not name.endswith(".lock"))
         before = self.read("job")

@@ -113,20 +113,16 @@ def join(work: SegmentedWork, began: float) -> Summary:
 def warn_if_stopped(
     job: Job, folder: WorkFolder | None, on_event: Listener, work: SegmentedWork | None = None
 ) -> Iterator[None]:
-    """Warn how much is finished if the run ends early: frames of `work`, segments of several processes, or
-    nothing.
-    """
+    """Warn how many frames of `work` are kept if the run ends early, or that nothing is."""
     try:
         yield
     except BaseException:
-        count, unit = (work.finished_frames(), "frame") if work else (0, "finished segment")
-        if folder and not work:
-            count = len(folder.finished())
-        amount = f"1 {unit} is" if count == 1 else f"{count} {unit}s are"
+        count = work.finished_frames() if work else 0
+        amount = "1 frame is" if count == 1 else f"{count} frames are"
         if folder and count:
             text = f"stopped; {amount} kept in {folder.path}, and the same command resumes from there"
             on_event(Warned(job.info.path, text))
-        elif work or not folder:
+        else:
             when = " before a clip was finished" if work else ""  # a bar counts parts of clips, too
             on_event(
                 Warned(job.info.path, f"stopped{when}; nothing is kept, and the same command starts over")

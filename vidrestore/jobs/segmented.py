@@ -246,7 +246,7 @@ class SegmentedWork:
     def announce(self, frames: int) -> None:
         """Announce the plan, of which so many frames are restored now."""
         self.reused = len(self.job.plan.timeline.pts) - frames
-        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
+        self.job.announce_plan(self.total, self.on_event, reused=self.finished_frames())
 
     def restore(self, segments: list[Segment]) -> None:
         """Restore segments. Raises VidRestoreError; those that are finished stay."""
@@ -326,6 +326,8 @@ class SegmentedWork:
 
     def check_output(self) -> None:
         """Check that the output can be begun, and that there is room for it. Raises MediaError."""
+        if not (self.overwrite or (self.is_planned and not self.unfinished())):  # it came since the job began
+            self.job.request.output.check(self.job.request.source, overwrite=False)
         self._joined().abort()
         job = self.job
         sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.scale)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
@@ -143,6 +144,13 @@ def _checksum(name: str) -> str:
     for part in digests[1:]:
         digest.update(part.digest())
     return digest.hexdigest()
+
+
+def is_plan(path: Path) -> bool:
+    """Return True for a sidecar of a dry run, which a run may replace."""
+    with suppress(MediaError):
+        return read_sidecar(path).result is None
+    return False
 
 
 def read_sidecar(path: Path) -> Recorded:

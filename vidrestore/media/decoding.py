@@ -41,6 +41,7 @@ _HARMLESS = re.compile(
 _OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_merge"})
 # decoders that may give the picture of a packet later
 _LATER = Capabilities.delay | Capabilities.frame_threads
+_EMPTY = 16  # bytes of a packet that may hold no picture; larger ones without a picture are damaged
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -305,7 +306,7 @@ class Decoding:
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
             return []
         has_delay = stream.codec_context.codec.capabilities & _LATER
-        if packet and not pictures and not has_delay and not self.damage.found:
+        if packet and packet.size <= _EMPTY and not (pictures or has_delay or self.damage.found):
             # the picture before stays, as in recordings of screens (TSCC)
             self._count.lacks_picture(due)
             self.reach = max(self.reach, (due or 0) + (packet.duration or 0))

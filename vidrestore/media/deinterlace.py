@@ -41,9 +41,8 @@ class Deinterlacer:
     for a size or pixel format that the filters don't support.
     """
 
-    second: VideoFrame | None = (
-        None  # without `fields`, that of the latest interlaced one, half a frame later
-    )
+    # without `fields`, that of the latest interlaced one, half a frame later
+    second: VideoFrame | None = None
 
     def __init__(self, source: str, video: VideoInfo, scan: Scan, *, fields: bool = False) -> None:
         self.video, self.scan, self.fields = video, scan, fields

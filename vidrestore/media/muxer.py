@@ -119,7 +119,8 @@ class WrittenStreams:
         kind = self.kinds[index]
         if kind not in ("audio", "video"):  # muxers add packets to subtitles
             return
-        file_times = streams_read[kind][self.kinds[:index].count(kind)]
+        place = self.kinds[:index].count(kind)
+        file_times = next(iter(streams_read.get(kind, [])[place:]), Times())
         if not file_times.holds(times, self.ticks[index]):
             raise MediaError(
                 f"{self.output}: {times.count} packets of {kind} were copied to stream {index}, but the "

@@ -214,7 +214,7 @@ class Target(_Named):
     @property
     def list_path(self) -> Path:
         """The list of the numbered pictures, with their tag."""
-        return self.path.with_name(".vidrestore.json")
+        return self.path.with_name(f".{self.path.name}.vidrestore.json")
 
     def make_folder(self) -> None:
         """Make the folder of numbered pictures. Raises MediaError."""

@@ -68,9 +68,8 @@ class Clip:
 
     first: int
     stop: int
-    sigma: tuple[
-        float, ...
-    ]  # standard deviation of white noise; unless the user sets it, max(measured, loss)
+    # standard deviation of white noise; unless the user sets it, max(measured, loss)
+    sigma: tuple[float, ...]
     rms: tuple[float, ...] = ()  # strength of the measured noise, which may be coarse
     loss: tuple[float, ...] = ()  # error of the coder, or the least of a photograph
     # loss of each frame over that of the clip, of at most LEVELS values; empty if the frames differ little

@@ -124,6 +124,8 @@ class PictureRestorer:
             raise CheckpointError(
                 f"{model.card.name}: enlarges {form.scale} times, but {task} keeps the size; use sr"
             )
+        if task != "denoise" and getattr(self.tiled.network, "takes_sigma", False):
+            raise OptionError(f"{options.model} takes the noise's level, so it is for denoise alone")
         self.precision = options.precision
         self.on_gpu = device.type != "cpu"
         radius = form.frames // 2 + self.radius
@@ -268,8 +270,10 @@ def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     network: Any = restorer.tiled.network
     takes_sigma = getattr(network, "takes_sigma", False)
     if takes_sigma == (options.sigma == "auto") or options.quality != "default" or not options.match:
-        advice = "needs the noise's level as" if takes_sigma else "estimates noise itself; remove"
-        raise OptionError(f"{options.model} {advice} `sigma`; remove `quality` and match=False")
+        advice = (
+            "needs the noise's level as `sigma`" if takes_sigma else "estimates noise itself, without `sigma`"
+        )
+        raise OptionError(f"{options.model} {advice}; `quality` and match=False are for DUST alone")
     if takes_sigma:
         network.sigma = options.sigma
     return restorer

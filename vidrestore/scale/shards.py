@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from vidrestore.errors import OptionError
+from vidrestore.errors import OptionError, OutputExistsError
 from vidrestore.events import Listener, Summary, Warned
 from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.check import check, earlier_summary
@@ -85,11 +85,16 @@ class Shard(Runner):
             work.restore(segments)
             with folder.locked(shared=True):
                 part.close()
-                if not folder.has_job and (joined := earlier_summary(request, on_event, folder)):
-                    return joined
+                if not folder.has_job:  # another shard has joined the video
+                    try:
+                        if joined := earlier_summary(request, on_event, folder):
+                            return joined
+                    except OutputExistsError:  # it has no tag, as with `tags=False`
+                        on_event(Warned(request.source.name, "another shard has joined the video"))
+                        return None
                 if not (work.unfinished() or work.missing()):
                     return join(work, began)
-            left = {segment.number for segment in work.unfinished()}
+                left = {segment.number for segment in work.unfinished()}
             missing = [f"{number}/{self.count}" for number, part in enumerate(parts, 1) if left & {*part}]
             text = f"part {self.number}/{self.count} is finished; missing: {', '.join(missing)}"
             on_event(Warned(request.source.name, f"{text}; the same command with `shard` makes each of them"))

@@ -155,8 +155,9 @@ class DeviceWorkers:
                 name = f"{number}/{count}"
                 part_request = request.with_options(device=device, threads=threads)
                 self._busy.add(name)
+                link = self._link(name)
                 with suppress(OSError):  # it is dead, which `outcomes` reports
-                    self._link(name).send((part_request, part))
+                    link.send((part_request, part))
 
     def _link(self, name: str) -> Connection:
         if name not in self.running:
@@ -169,8 +170,9 @@ class DeviceWorkers:
         return self.running[name][1]
 
     def outcomes(self, seconds: float) -> Iterator[Outcome]:
-        ready = wait([self._link(name) for name in self._busy], seconds)
-        for name in [name for name in self._busy if self._link(name) in ready]:
+        links = {name: self.running[name][1] for name in self._busy}
+        ready = wait(list(links.values()), seconds)
+        for name in [name for name, link in links.items() if link in ready]:
             self._busy.discard(name)
             process, link = self.running[name]
             try:

@@ -36,7 +36,7 @@ def run_lock(path: Path) -> Iterator[None]:
     """
     with ExitStack() as lock:
         try:
-            lock.enter_context(locked(path.with_suffix(".lock")))
+            lock.enter_context(locked(path.with_name(f".{path.stem}.vidrestore.lock")))
         except BusyError as error:
             raise ConfigError(f"{path.name} in {error}, with `resume`; or choose another `output`") from error
         yield

@@ -184,9 +184,8 @@ def opened(path: Path) -> Iterator[Any]:
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error
     except (OSError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "closing file" not in str(
-            error
-        ):  # PyTorch's word for an OSError
+        # PyTorch's word for an OSError
+        if isinstance(error, RuntimeError) and "closing file" not in str(error):
             raise
         reason = getattr(error, "strerror", None) or error
         raise CheckpointError(f"{path}: can't be read as weights ({reason})") from error

@@ -58,10 +58,11 @@ class Card(Checked):
         return self.task == task or (self.task == ALL_TASKS and task in self.config.get("tasks", ()))
 
     def openness(self) -> dict[str, str]:
-        """Return licence and origin, with the classes of the Open Source AI Definition 1.0 and the Model
-        Openness Framework that they amount to; weights/README.md has the sources of the data.
+        """Return licence and origin as stated, with the classes of the Open Source AI Definition 1.0 and the
+        Model Openness Framework that they amount to if the stated data can be had, by our own reading;
+        examples/train/README.md has the sources of the data of bundled weights.
         """
-        origin = {key: str(self.training.get(key, "unknown")) for key in ("data", "command")}
+        origin = {key: str(self.training.get(key) or "unknown") for key in ("data", "command")}
         is_open = self.licence in OPEN_LICENCES and "unknown" not in origin.values()
         return {
             "licence": self.licence or "unknown",
