@@ -168,11 +168,11 @@ def test_a_new_run_overwrites_neither_a_checkpoint_nor_weights(trained, runs):
 
 
 def test_a_run_that_was_cut_before_its_first_checkpoint_begins_again(trained, runs):
-    content = (runs / "tiny.safetensors").read_bytes()
     (runs / "tiny.checkpoint").unlink()
     (runs / "tiny.safetensors").unlink()
-    train(trained.config, runs, device="cpu", resume=True)
-    assert (runs / "tiny.safetensors").read_bytes() == content
+    (runs / "tiny.best.safetensors").write_bytes(b"of the run that was cut")
+    assert train(trained.config, runs, device="cpu", resume=True) == runs / "tiny.safetensors"
+    assert {read_card(runs / f"tiny{best}.safetensors").name for best in ("", ".best")} == {"tiny"}
 
 
 def test_the_best_weights_of_a_run_without_a_checkpoint_are_not_replaced(trained, runs):
