@@ -31,14 +31,6 @@ OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), threads=2)
 FRAMES = 300
 
 
-@pytest.fixture(scope="module")
-def whole(film: Path) -> bytes:
-    output = film.with_name("whole.mkv")
-    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)])
-    batch.restore(batch.request(str(film)))
-    return output.read_bytes()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def identity_in_processes() -> Iterator[None]:
     """Processes know the task that changes nothing, too; segments have 20 frames."""

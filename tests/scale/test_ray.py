@@ -65,14 +65,6 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(film: Path) -> bytes:
-    output = film.with_name("whole.mkv")
-    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)])
-    batch.restore(batch.request(str(film)))
-    return output.read_bytes()
-
-
-@pytest.fixture(scope="module")
 def tasks() -> Iterator[RayTasks]:
     listen_on_loopback()
     ray = pytest.importorskip("ray")

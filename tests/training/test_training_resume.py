@@ -172,7 +172,10 @@ def test_a_run_that_was_cut_before_its_first_checkpoint_begins_again(trained, ru
     (runs / "tiny.safetensors").unlink()
     (runs / "tiny.best.safetensors").write_bytes(b"of the run that was cut")
     assert train(trained.config, runs, device="cpu", resume=True) == runs / "tiny.safetensors"
-    assert {read_card(runs / f"tiny{best}.safetensors").name for best in ("", ".best")} == {"tiny", "tiny.best"}
+    assert {read_card(runs / f"tiny{best}.safetensors").name for best in ("", ".best")} == {
+        "tiny",
+        "tiny.best",
+    }
 
 
 def test_the_best_weights_of_a_run_without_a_checkpoint_are_not_replaced(trained, runs):
