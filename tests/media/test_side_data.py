@@ -1,8 +1,6 @@
 """Warnings of what the output lacks: side data that encoding leaves out, other streams that are broken."""
 
 import struct
-import subprocess
-import sys
 import zlib
 from fractions import Fraction
 from itertools import count as counting
@@ -12,6 +10,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from command_line import python
 from long_videos import long_video
 from sample_pictures import write_rgb
 from sample_videos import copy_packets, with_bytes, write_video
@@ -149,4 +148,4 @@ def test_colour_profiles_that_have_a_name_are_seen_and_nothing_is_freed_twice(tm
         "        assert 'ICC_PROFILE' in reader.info.video.side_data\n"
         "    del reader\n    gc.collect()"
     )
-    subprocess.run([sys.executable, "-c", code, str(picture)], check=True, timeout=120)
+    python("-c", code, str(picture), check=True)
