@@ -287,7 +287,7 @@ def test_the_readme_gives_the_current_event_schema(repository):
     assert line.strip() == event.to_json()
 
 
-def test_a_container_is_described_by_known_instructions_and_files_that_are_there(repository: Path) -> None:
+def test_a_container_is_described_by_known_instructions_and_files_that_are_there(repository):
     text = (
         (repository / "examples" / "docker" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     )
@@ -302,9 +302,7 @@ def test_a_container_is_described_by_known_instructions_and_files_that_are_there
     assert names[small].index("whl/cpu") < names[small].index("install --no-cache-dir .")
 
 
-def test_a_minute_of_training_on_the_example_clip_restores_it(
-    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_minute_of_training_on_the_example_clip_restores_it(repository, tmp_path, capsys):
     """Shortened to two steps."""
     config = repository / "examples" / "train" / "quick.toml"
     short = ("--set", "training.steps=2", "--set", "training.validate_every=2", "--cache-gb", "0")
@@ -315,9 +313,7 @@ def test_a_minute_of_training_on_the_example_clip_restores_it(
     assert frames_of(tmp_path / "quick.mkv") == 5
 
 
-def test_the_data_of_training_is_a_folder_of_the_users(
-    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_data_of_training_is_a_folder_of_the_users(repository, tmp_path, capsys):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.mp4").touch()
     shown = ("--data", tmp_path / "own", "--print-config")
@@ -333,7 +329,7 @@ def test_the_data_of_training_is_a_folder_of_the_users(
     assert "absent: no such folder" in capsys.readouterr().err
 
 
-def test_devices_are_listed_with_the_one_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_are_listed_with_the_one_that_is_taken(capsys):
     assert command("devices") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("cpu") and " cores, " in lines[0]

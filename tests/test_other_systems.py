@@ -2,8 +2,6 @@
 system was run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence
@@ -31,9 +29,7 @@ def commands(
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "none"])
-def test_a_video_is_restored_and_resumed_without_the_calls_that_windows_lacks(
-    tmp_path: Path, links: bool
-) -> None:
+def test_a_video_is_restored_and_resumed_without_the_calls_that_windows_lacks(tmp_path, links):
     write_video(tmp_path / "Gr\u00fc\u00dfe \u732b.mkv", 12)
     given = ("denoise", "Gr\u00fc\u00dfe \u732b.mkv", "--lossless", "-o", "out.mkv")
     code, said = commands(tmp_path, given, stopped=True, links=links)
@@ -47,7 +43,7 @@ def test_a_video_is_restored_and_resumed_without_the_calls_that_windows_lacks(
     assert "\u732b" in (tmp_path / "page.html").read_text("utf-8")
 
 
-def test_pictures_pipes_shards_processes_and_help_work_there(tmp_path: Path) -> None:
+def test_pictures_pipes_shards_processes_and_help_work_there(tmp_path):
     write_video(tmp_path / "in.mkv", 4)
     code, said = commands(
         tmp_path,
@@ -65,7 +61,7 @@ def test_pictures_pipes_shards_processes_and_help_work_there(tmp_path: Path) -> 
     assert names == {"in.mkv", "out", "again.mkv", "shared.mkv", "piped.mkv", "spawned.mkv"}, said
 
 
-def test_a_network_is_trained_there(repository: Path, tmp_path: Path) -> None:
+def test_a_network_is_trained_there(repository, tmp_path):
     short = ("--set", "training.steps=2", "--set", "training.validate_every=2", "--device", "cpu")
     config = repository / "examples" / "train" / "quick.toml"
     cache = ("--cache", tmp_path / "cache")
@@ -73,7 +69,7 @@ def test_a_network_is_trained_there(repository: Path, tmp_path: Path) -> None:
     assert code == 0 and (tmp_path / "runs" / "quick.safetensors").exists(), said
 
 
-def test_what_windows_refuses_is_an_error_of_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_what_windows_refuses_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
     for folder in ("", "one", "two"):
         (tmp_path / folder).mkdir(exist_ok=True)
     for name in ("in.mkv", "one/A.mkv", "two/a.mkv"):

@@ -1,7 +1,5 @@
 """`--sidecar` and `verify`: what was made of what, and whether it still is so."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

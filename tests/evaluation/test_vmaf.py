@@ -52,7 +52,7 @@ def ffmpeg() -> str:
     return ffmpeg_with_vmaf() or pytest.skip("needs an ffmpeg with libvmaf")
 
 
-def test_vmaf_equals_that_of_ffmpegs_command_on_luma(tmp_path: Path, ffmpeg: str) -> None:
+def test_vmaf_equals_that_of_ffmpegs_command_on_luma(tmp_path, ffmpeg):
     # In one channel no level lies midway between two of luma, so rounding is the same on every processor.
     clean, restored = video(4, 70, 90, channels=1), video(4, 70, 90, noise=25, channels=1)
     y4m(tmp_path / "clean.y4m", clean)

@@ -1,7 +1,5 @@
 """Disks that fail: a call of the C library on one file fails in the process of a command."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import subprocess

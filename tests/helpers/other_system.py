@@ -9,8 +9,6 @@ runs commands in one process, with a model that changes nothing. `links`: the fi
 again, and so has the same rules.
 """
 
-from __future__ import annotations
-
 import builtins
 import errno
 import io

@@ -1,7 +1,5 @@
 """What real commands restore, and where there is no room for it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

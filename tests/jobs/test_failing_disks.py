@@ -2,8 +2,6 @@
 what an undisturbed one writes.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

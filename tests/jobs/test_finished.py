@@ -2,8 +2,6 @@
 is never replaced.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import fields, replace
 from fractions import Fraction

@@ -2,8 +2,6 @@
 is done for each of them is done once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction

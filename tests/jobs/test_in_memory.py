@@ -2,8 +2,6 @@
 for arrays, iterables of frames and files.
 """
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

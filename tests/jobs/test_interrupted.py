@@ -1,7 +1,5 @@
 """The real command, killed, stopped and out of space: the files it leaves, and the next run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Memory is bounded by options, never by length."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

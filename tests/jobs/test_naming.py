@@ -1,7 +1,5 @@
 """Which files are inputs, and what outputs are called."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterable, Sequence

@@ -2,8 +2,6 @@
 output at all.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 from fractions import Fraction

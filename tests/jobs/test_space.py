@@ -1,7 +1,5 @@
 """Room for the film, asked for before the work begins."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from written_videos import described, fast_choice, write

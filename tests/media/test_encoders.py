@@ -2,8 +2,6 @@
 which works.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -283,7 +281,7 @@ def test_settings_by_threads_come_before_those_of_the_user(encoder, option):
 
 
 @pytest.mark.parametrize("pix_fmt, fed", [("yuv420p", "nv12"), ("yuv420p10le", "p010le")])
-def test_samples_are_the_same_in_the_formats_that_devices_take(pix_fmt: str, fed: str) -> None:
+def test_samples_are_the_same_in_the_formats_that_devices_take(pix_fmt, fed):
     (frame, *_) = made_frames(described(pix_fmt))
     output = picture(frame, fed, Fraction(1, 25), ColourTags())
     for result, expected in zip(planes_of(output, layout_of(fed)), frame.planes, strict=True):

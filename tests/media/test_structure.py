@@ -1,9 +1,7 @@
 """A file that ends early, or has a hole, is found to do so by what its container itself promises."""
 
-from __future__ import annotations
-
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from fractions import Fraction
 from functools import cache
@@ -81,7 +79,7 @@ def whole(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def test_the_structure_of_a_complete_file_is_not_broken(whole: Path) -> None:
+def test_the_structure_of_a_complete_file_is_not_broken(whole):
     assert list(broken_structure(str(whole))) == []
     with whole.open("ab") as file:  # as some recorders and disks leave them
         file.write(bytes(188))
@@ -90,7 +88,7 @@ def test_the_structure_of_a_complete_file_is_not_broken(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", sorted({*KINDS, "fragmented"} - {"ts", "mpg"}), indirect=True)
-def test_a_file_that_was_cut_where_a_packet_begins_is_found_cut(whole: Path) -> None:
+def test_a_file_that_was_cut_where_a_packet_begins_is_found_cut(whole):
     data, places = whole.read_bytes(), packet_places(whole)
     for place in {*places[1:-1:5], places[-1]}:
         whole.write_bytes(data[:place])
@@ -98,7 +96,7 @@ def test_a_file_that_was_cut_where_a_packet_begins_is_found_cut(whole: Path) -> 
 
 
 @pytest.mark.parametrize("whole", sorted({*KINDS, "fragmented"} - {"gif", "mp4"}), indirect=True)
-def test_bytes_that_are_missing_in_the_middle_are_found(whole: Path) -> None:
+def test_bytes_that_are_missing_in_the_middle_are_found(whole):
     data = whole.read_bytes()
     middle = len(data) // 2
     whole.write_bytes(data[:middle] + data[middle + 700 :])
@@ -120,9 +118,7 @@ def asf_packet(data: bytes) -> int:
     ],
     indirect=["whole"],
 )
-def test_zeros_over_the_structure_of_a_container_are_found(
-    whole: Path, place: Callable[[bytes], int], length: int
-) -> None:
+def test_zeros_over_the_structure_of_a_container_are_found(whole, place, length):
     data = whole.read_bytes()
     start = place(data)
     whole.write_bytes(data[:start] + bytes(length) + data[start + length :])
@@ -148,9 +144,7 @@ def essence(data: bytes) -> int:
         ("mkv", lambda data: data.index(b"\x16\x54\xae\x6b") + 12, bytes(4), "matroska,webm: "),
     ],
 )  # fmt: skip
-def test_a_few_wrong_bytes_where_a_packet_begins_are_found_when_it_was_read(
-    tmp_path: Path, kind: str, place: Callable[[bytes], int], by: bytes, sign: str
-) -> None:
+def test_a_few_wrong_bytes_where_a_packet_begins_are_found_when_it_was_read(tmp_path, kind, place, by, sign):
     data = of_kind(kind)
     path, start = tmp_path / f"wrong.{kind.replace('fragmented', 'mp4')}", place(data)
     path.write_bytes(data[:start] + by + data[start + len(by) :])
@@ -170,16 +164,14 @@ def of_stream(packets: list[bytes], pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("pid", [0x100, 0x101])
-def test_a_packet_that_a_transport_stream_lacks_is_found(
-    tmp_path: Path, packets: list[bytes], pid: int
-) -> None:
+def test_a_packet_that_a_transport_stream_lacks_is_found(tmp_path, packets, pid):
     del packets[of_stream(packets, pid)[2]]
     path = tmp_path / "lacking.ts"
     path.write_bytes(b"".join(packets))
     assert "missing in 1 places" in "".join(broken_structure(str(path)))
 
 
-def test_repeated_packets_and_joined_recordings_are_not_damage(tmp_path: Path, packets: list[bytes]) -> None:
+def test_repeated_packets_and_joined_recordings_are_not_damage(tmp_path, packets):
     for at in reversed(of_stream(packets, 0x100)[3:9]):
         packets.insert(at, packets[at])
     path = tmp_path / "joined.ts"
@@ -202,9 +194,7 @@ def with_encoding(path: Path, algorithm: int) -> Path:
 
 
 @pytest.mark.parametrize("algorithm, name", [(1, "bzip2"), (2, "LZO"), (9, "method 9")])
-def test_a_track_that_is_compressed_in_an_unknown_way_is_refused_before_work(
-    tmp_path: Path, algorithm: int, name: str
-) -> None:
+def test_a_track_that_is_compressed_in_an_unknown_way_is_refused_before_work(tmp_path, algorithm, name):
     path = str(with_encoding(tmp_path / "odd.mkv", algorithm))
     output = Target(str(tmp_path / "out.mkv"))
     with pytest.raises(
@@ -214,7 +204,7 @@ def test_a_track_that_is_compressed_in_an_unknown_way_is_refused_before_work(
     assert check_streams(probe(path), output, frozenset({"audio"})) == ()
 
 
-def test_errors_of_ffmpeg_about_a_copied_stream_are_damage(tmp_path: Path) -> None:
+def test_errors_of_ffmpeg_about_a_copied_stream_are_damage(tmp_path):
     path, data = tmp_path / "wrong.mkv", of_kind("mkv")
     middle = len(data) // 2
     path.write_bytes(data[:middle] + bytes(9000) + data[middle + 9000 :])

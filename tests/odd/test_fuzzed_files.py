@@ -4,8 +4,6 @@ The decoder runs in one thread; it logs or raises errors, marks or lacks frames 
 The default run takes a few files of each container, `-m faults` the others.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import cache
@@ -103,7 +101,7 @@ def found(path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("suffix", CONTAINERS)
-def test_undamaged_files_are_not_reported_as_damaged(suffix: str, folder: Path) -> None:
+def test_undamaged_files_are_not_reported_as_damaged(suffix, folder):
     whole(suffix, folder)
     assert judged(folder / f"whole.{suffix}") is None
     assert found(folder / f"whole.{suffix}") is None
@@ -113,7 +111,7 @@ def test_undamaged_files_are_not_reported_as_damaged(suffix: str, folder: Path) 
     "seeds", [range(8), pytest.param(range(8, 222), marks=pytest.mark.faults)], ids=["few", "all"]
 )
 @pytest.mark.parametrize("suffix", CONTAINERS)
-def test_no_loss_is_silent(suffix: str, seeds: range, folder: Path, tmp_path: Path) -> None:
+def test_no_loss_is_silent(suffix, seeds, folder, tmp_path):
     path, silent = tmp_path / f"a.{suffix}", []
     for seed in seeds:
         data = bytearray(whole(suffix, folder))

@@ -119,9 +119,7 @@ def printed_algorithm(network: Any, group: Tensor, c: float) -> Tensor:
 
 @BOTH
 @TOKENS
-def test_algorithm_1_equals_its_lines_with_the_step_that_is_sure_to_converge(
-    measurements: int | None, normalise: bool
-) -> None:
+def test_algorithm_1_equals_its_lines_with_the_step_that_is_sure_to_converge(measurements, normalise):
     # exp doesn't overflow
     network, groups = (system("algorithm1", measurements, normalise=normalise, lambda1=0.1), patches() / 40)
     A = torch.eye(PIXELS, dtype=torch.float64) if measurements is None else network.sensing

@@ -1,8 +1,6 @@
 """Pictures that `deblur` restores by a kernel of their own or by its network, and those that it leaves."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -211,7 +209,7 @@ def test_a_neighbours_kernel_is_tried_where_a_frame_has_none(restorer, brighter,
 @pytest.mark.parametrize(
     "picture, words", [(boxes, "sharp already"), (lambda: shaken(boxes()), "shake of 1[0-3] px undone")]
 )
-def test_the_last_line_says_what_was_done(tmp_path: Path, picture: Callable[[], Tensor], words: str):
+def test_the_last_line_says_what_was_done(tmp_path, picture, words):
     source, events = tmp_path / "in.png", list[Event]()
     write_rgb(source, picture().mul(255).round().byte().numpy())
     vidrestore.restore(source, tmp_path / "out.png", task="deblur", device="cpu", on_event=events.append)

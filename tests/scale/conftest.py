@@ -1,7 +1,5 @@
 """The video that several processes restore."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Several devices of one machine: a process and a part for each, and one file."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """Shards: real commands that share a folder and make the file that one would make, each frame once."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -16,7 +14,7 @@ from written_videos import pictures
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import Summary
 from vidrestore.files.stopping import STOPS
-from vidrestore.jobs.batch import Batch, Runner
+from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.reader import VideoReader
@@ -202,7 +200,7 @@ def test_a_shard_whose_video_another_one_joins_meanwhile_finds_it_finished(film,
 @pytest.mark.parametrize(
     "runner", [Shard(1, 2), WorkerRunner(DeviceWorkers(["cpu", "cpu"]))], ids=["shard", "devices"]
 )
-def test_of_a_folder_with_a_name_clash_only_that_pair_fails(tmp_path, runner: Runner):
+def test_of_a_folder_with_a_name_clash_only_that_pair_fails(tmp_path, runner):
     sources = [tmp_path / name for name in ("one/a.mkv", "two/a.mkv", "b.mkv")]
     for source in sources:
         source.parent.mkdir(exist_ok=True)

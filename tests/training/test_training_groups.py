@@ -121,7 +121,7 @@ def test_groups_in_place_are_one_patch_through_time():
     assert all(any(torch.equal(group, patch) for patch in there) for group in groups)
 
 
-def test_matched_groups_follow_a_picture_that_moves() -> None:
+def test_matched_groups_follow_a_picture_that_moves():
     # squares of 4x4 that can be distinguished at a quarter
     picture = texture(36, 44).repeat_interleave(4, 0).repeat_interleave(4, 1)
     moving = (torch.stack([picture[2 * t : 2 * t + 128, 3 * t : 3 * t + 160] for t in range(FRAMES)]),)
