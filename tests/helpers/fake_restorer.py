@@ -1,12 +1,22 @@
-"""A restorer without a network."""
+"""A restorer without a network, and what one is asked for."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from no_change import IdentityRestorer
 from torch import Tensor
 
+from vidrestore.jobs.request import Request, Step
+from vidrestore.media.source import Source, Target
+from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
+
+
+def request_of(source: Path, output: Path, task: str = "denoise", **options: Any) -> Request:
+    """The request to do one task on one file."""
+    return Request(Source(str(source)), Target(str(output)), (Step(task, RestoreOptions(**options)),))
 
 
 class Fake(IdentityRestorer):

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_restorer import request_of
 from sample_videos import chequered_planes, write_video
 from written_videos import described
 
 from vidrestore.errors import CheckpointError
 from vidrestore.jobs.check import open_job
-from vidrestore.jobs.request import Request, Step
+from vidrestore.jobs.request import Step
 from vidrestore.jobs.steps import measured_input
 from vidrestore.media.coding_loss import kind_by_coding
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 
 
@@ -71,9 +71,7 @@ def test_the_restorer_of_sr_is_loaded_for_the_input_that_was_measured(
         loaded.append(step.options.input)
         raise CheckpointError("enough")
 
-    request = Request(
-        Source.of(tmp_path / "a.mkv"), Target.of(tmp_path / "b.mkv"), (Step("sr", RestoreOptions(**chosen)),)
-    )
+    request = request_of(tmp_path / "a.mkv", tmp_path / "b.mkv", "sr", **chosen)
     with pytest.raises(CheckpointError, match="enough"), open_job(request, load):
         pass
     assert loaded == [asked]

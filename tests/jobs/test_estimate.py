@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
-from fake_restorer import Fake
+from fake_restorer import Fake, request_of
 from no_change import IdentityRestorer
 from sample_pictures import write_rgb
 from sample_videos import write_video
@@ -21,9 +21,6 @@ from vidrestore.events import ignore_event
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs import estimate
 from vidrestore.jobs.estimate import Encoding, Trial
-from vidrestore.jobs.request import Request, Step
-from vidrestore.media.source import Source, Target
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
 
 FRAMES = 20
@@ -53,9 +50,7 @@ class Seeing(IdentityRestorer):
 def estimated(folder: Path, restorer: Any, **options: Any) -> estimate.Estimate:
     source = folder / "in.mkv"
     write_video(source, FRAMES, "libx264", size=(32, 32))
-    request = Request(
-        Source(str(source)), Target(str(folder / "out.mkv")), (Step("denoise", RestoreOptions(**options)),)
-    )
+    request = request_of(source, folder / "out.mkv", **options)
     found = estimate.estimate(request, lambda step: restorer, ignore_event)
     assert isinstance(found, estimate.Estimate)
     return found
@@ -108,9 +103,7 @@ def test_four_parts_of_a_large_picture_are_tried_with_time_and_size_of_the_whole
             sizes.extend(plane.shape for plane in clip)
             return clip
 
-    request = Request(
-        Source(str(source)), Target(str(tmp_path / "out.png")), (Step("denoise", RestoreOptions(sigma=9.0)),)
-    )
+    request = request_of(source, tmp_path / "out.png", sigma=9.0)
     outcome = estimate.estimate(request, lambda step: Sized("planes"), ignore_event)
     assert isinstance(outcome, estimate.Estimate)
     assert sizes == [(1, 512, 512)] * 3
@@ -145,8 +138,7 @@ def test_a_restorer_of_rgb_makes_at_most_a_million_pixels_of_a_photograph(
             yield from clip[slice(*keep)].repeat_interleave(scale, 2).repeat_interleave(scale, 3)
 
     monkeypatch.setattr(Sized, "facts", replace(Seeing.facts, scale=scale))
-    step = Step("deblur" if scale == 1 else "sr", RestoreOptions())
-    request = Request(Source(str(source)), Target(str(tmp_path / "out.png")), (step,))
+    request = request_of(source, tmp_path / "out.png", "deblur" if scale == 1 else "sr")
     outcome = estimate.estimate(request, lambda step: Sized("rgb"), ignore_event)
     assert isinstance(outcome, estimate.Estimate)
     is_part = size != given

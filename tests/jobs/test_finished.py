@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_restorer import request_of
 from sample_videos import write_video
 
 import vidrestore
@@ -16,9 +17,8 @@ from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.events import Event, Warned, ignore_event
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.check import earlier_summary
-from vidrestore.jobs.request import Request, Step
+from vidrestore.jobs.request import Step
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.weights.manifest import read_manifest, weights_folder
 
@@ -129,8 +129,7 @@ def test_weights_that_were_trained_again_make_another_video(films, monkeypatch):
     assert restored == [False, True]
     other = cards | {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
     monkeypatch.setattr("vidrestore.weights.manifest.read_manifest", lambda *folder: other)
-    step = Step("denoise", RestoreOptions(sigma=5, quality="fast"))
-    request = Request(Source(str(films / "a.mkv")), Target(str(output)), (step,))
+    request = request_of(films / "a.mkv", output, sigma=5, quality="fast")
     with pytest.raises(OutputExistsError, match="made with other options or weights"):
         earlier_summary(request, ignore_event)
 
@@ -213,7 +212,7 @@ SAME_VIDEO: dict[str, Any] = {
 
 
 def name(**options: Any) -> str:
-    return Request(Source("in.mkv"), Target("out.mkv"), (Step("denoise", RestoreOptions(**options)),)).name
+    return request_of(Path("in.mkv"), Path("out.mkv"), **options).name
 
 
 def test_only_what_alters_the_video_asks_for_another_one():

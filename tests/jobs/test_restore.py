@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from fake_restorer import Fake
+from fake_restorer import Fake, request_of
 from rgb_networks import keeping, write_weights
 from sample_videos import write_video
 from written_videos import pictures
@@ -24,12 +24,11 @@ from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.check import open_job
-from vidrestore.jobs.request import Request, Step
+from vidrestore.jobs.request import Step
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
-from vidrestore.media.source import Source, Target
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.options import EncoderOptions
 
 LOSSLESS = EncoderOptions(lossless=True)
 IDENTITY = "<identity>"
@@ -50,8 +49,7 @@ class Overflowing(Fake):
 
 
 def restore_with(restorer: Any, source: Path, output: Path, **options: Any) -> vidrestore.Summary:
-    chosen = RestoreOptions(encoder=LOSSLESS, scene_detect=False, **options)
-    request = Request(Source(str(source)), Target(str(output)), (Step("denoise", chosen),))
+    request = request_of(source, output, encoder=LOSSLESS, scene_detect=False, **options)
     return restore_request(request, lambda _: restorer)
 
 
@@ -78,8 +76,7 @@ def test_any_range_gives_the_frames_of_a_complete_run(tmp_path):
     write_video(source, 23, "libx264", options={"g": "7", "bf": "2"}, pix_fmt="yuv420p10le")
     restore_with(Fake(), source, output, sigma=5)
     whole = [(pts, planes) for pts, _, planes in pictures(output)]
-    options = RestoreOptions(sigma=5, encoder=LOSSLESS, scene_detect=False)
-    request = Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), (Step("denoise", options),))
+    request = request_of(source, tmp_path / "other.mkv", sigma=5, encoder=LOSSLESS, scene_detect=False)
     with open_job(request, lambda _: Fake()) as job:
         jobs.plan_source(job)
         for first, stop in [(0, 1), (0, 6), (0, 23), (5, 7), (10, 18), (22, 23), (6, 23)]:
@@ -92,7 +89,7 @@ def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path):
     source = tmp_path / "in.mkv"
     write_video(source, 23)
     plans = []
-    request = Request(Source(str(source)), Target(str(tmp_path / "out.mkv")), (Step("denoise"),))
+    request = request_of(source, tmp_path / "out.mkv")
     for work in (jobs.plan_source, lambda job: list(job.restored())):
         with open_job(request, lambda _: Fake()) as job:
             work(job)

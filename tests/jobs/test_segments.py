@@ -12,7 +12,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from fake_restorer import Fake
+from fake_restorer import Fake, request_of
 from long_videos import long_video
 from rgb_networks import write_weights
 from sample_videos import noise, sound_packets, write_video
@@ -27,15 +27,13 @@ from vidrestore.events import Event, Planned, Warned, ignore_event
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs import segmented
 from vidrestore.jobs.check import open_job
-from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
 from vidrestore.media import encoders
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
-from vidrestore.media.source import Source, Target
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.options import EncoderOptions
 from vidrestore.pipeline.plan import Clip, Timeline
 
 FFV1 = EncoderOptions(lossless=True)
@@ -57,13 +55,8 @@ def restore(
     """Clips of 6 frames with 2 shared, each frame brighter by its place in the clip, so that a wrong join
     shows.
     """
-    request = request_of(source, output, **options)
+    request = request_of(source, output, **{"encoder": FFV1, "sigma": 5} | options)
     return restore_request(request, lambda _: Fake(), ignore_event if told is None else told.append)
-
-
-def request_of(source: Path, output: Path, **options: Any) -> Request:
-    chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5} | options)
-    return Request(Source(str(source)), Target(str(output)), (Step("denoise", chosen),))
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, segments: int, frames: int = 3) -> None:
@@ -493,7 +486,7 @@ def test_what_networks_restore_is_the_same_whatever_the_segments(tmp_path, task,
 
 def test_runs_restored_by_themselves_in_any_order_give_the_same_video(tmp_path, source):
     restore(source, tmp_path / "whole.mkv")
-    request = request_of(source, tmp_path / "out.mkv")
+    request = request_of(source, tmp_path / "out.mkv", encoder=FFV1, sigma=5)
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked(shared=True):
         with open_job(request, lambda _: Fake()) as job:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fake_restorer import request_of
 from numpy.typing import NDArray
 from rgb_networks import doubling, image_restorer, keeping, vsr_restorer, write_weights
 from sample_videos import video_frame, write_stream, write_video
@@ -25,10 +26,9 @@ from vidrestore.events import ignore_event
 from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.preview import preview
-from vidrestore.jobs.request import Request, Step, load_step
+from vidrestore.jobs.request import load_step
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
@@ -259,11 +259,7 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path, weigh
     write_video(tmp_path / "in.mkv", 3, pix_fmt="gray")
     restorer = Overflowing("dehaze", RestoreOptions(model=weights["small"], device="cpu"))
     restorer.hopeless = hopeless
-    request = Request(
-        Source(str(tmp_path / "in.mkv")),
-        Target(str(tmp_path / "out.mkv")),
-        (Step("dehaze", RestoreOptions(encoder=LOSSLESS)),),
-    )
+    request = request_of(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", encoder=LOSSLESS)
     if hopeless:
         with pytest.raises(
             VidRestoreError, match=r"frames \d to \d: dehaze-1 produced NaN or infinity, in fp32 too"
@@ -305,9 +301,9 @@ def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tm
 def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights):
     # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
     flat_video(tmp_path / "in.mkv", (81, 90, 240), (64, 192))
-    options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
-    source, output = Source(str(tmp_path / "in.mkv")), Target(str(tmp_path / "in.preview.mkv"))
-    preview(Request(source, output, (Step("sr", options),)), Fraction(1), load_step, ignore_event)
+    options = {"model": weights["doubling"], "device": "cpu", "encoder": LOSSLESS, "threads": 1}
+    request = request_of(tmp_path / "in.mkv", tmp_path / "in.preview.mkv", "sr", **options)
+    preview(request, Fraction(1), load_step, ignore_event)
     video, _, planes = read(tmp_path / "in.preview.mkv")
     assert (video.width, video.height, video.colour.matrix) == (2 * 4 * 64, 4 * 192, 1)
     for plane, wanted in zip(planes[0], (63, 102, 240), strict=True):  # of the same red by BT.709
@@ -317,7 +313,7 @@ def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights
 
 def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path, weights):
     write_video(tmp_path / "in.mkv", 5, size=(36, 28))
-    options = RestoreOptions(model=weights["doubling"], device="cpu", threads=1)
-    source, output = Source(str(tmp_path / "in.mkv")), Target(str(tmp_path / "out.mkv"))
-    found = estimate(Request(source, output, (Step("sr", options),)), load_step, ignore_event)
+    options = {"model": weights["doubling"], "device": "cpu", "threads": 1}
+    request = request_of(tmp_path / "in.mkv", tmp_path / "out.mkv", "sr", **options)
+    found = estimate(request, load_step, ignore_event)
     assert isinstance(found, Estimate) and found.size > 5 * 16 * 36 * 28 / 8
