@@ -13,7 +13,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import no_change  # noqa: F401
 import pytest
 from commands import Commands
-from faults import COUNTS
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -72,11 +71,3 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     started = Commands(tmp_path_factory.mktemp("commands"))
     yield started
     started.close()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What the fault suite has counted."""
-    if COUNTS.injected:
-        terminalreporter.section("faults")
-        for line in COUNTS.lines():
-            terminalreporter.write_line(line)
