@@ -216,7 +216,7 @@ def test_a_preview_reads_from_left_to_right_however_the_video_is_turned(turn):
         display_matrix=(a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30),
     )
     one, two = (Frame((np.full((4, 6), value, np.uint8),), 0, 1) for value in (1, 2))
-    stored = side_by_side(one, two, video).planes[0]  # type: ignore[arg-type]
+    stored = side_by_side(one, two, video).planes[0]
     rows, columns = np.mgrid[: stored.shape[0], : stored.shape[1]]
     across = a * columns + c * rows  # the place of each pixel from left to right as it is shown
     assert across[stored == 1].max() < across[stored == 2].min()

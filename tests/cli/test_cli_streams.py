@@ -63,7 +63,6 @@ def decoded(path: Path) -> tuple[float, NDArray[np.int64]]:
                 values = values.reshape(-1, frame.layout.nb_channels).T
             parts.append(values.astype(np.int64))
             first = first if first is not None else float((frame.pts or 0) * (frame.time_base or 0))
-    assert first is not None
     return first, np.concatenate(parts, axis=1)
 
 

@@ -129,7 +129,6 @@ class Command:
     def wait(self, seconds: float = 120) -> int:
         """The exit code."""
         wait_for(self.is_done, seconds)
-        assert self.code is not None
         return self.code
 
     def until(self, condition: Callable[[], object]) -> Command:
@@ -156,7 +155,6 @@ class Commands:
         )
 
     def ask(self, order: dict[str, Any]) -> Any:
-        assert self.server.stdin and self.server.stdout
         print(json.dumps(order), file=self.server.stdin, flush=True)
         return json.loads(self.server.stdout.readline())
 
@@ -194,7 +192,6 @@ class Commands:
         return command.wait(), command.said
 
     def close(self) -> None:
-        assert self.server.stdin and self.server.stdout
         self.server.stdin.close()
         self.server.wait(timeout=60)
         self.server.stdout.close()

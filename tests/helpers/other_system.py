@@ -69,7 +69,7 @@ def check_name(path: Any, longest: int = LONGEST_FILE) -> None:
     for part in text.split("/"):
         if set(part) & REFUSED or (part.strip(".") and part[-1] in ". "):
             error = OSError(errno.EINVAL, "The filename, directory name or volume label is incorrect", text)
-            error.winerror = 123  # type: ignore[attr-defined]   # which pathlib looks at
+            error.winerror = 123  # which pathlib looks at
             raise error
     if len(os.path.abspath(text)) > longest:
         raise FileNotFoundError(errno.ENOENT, "The system cannot find the path specified", text)

@@ -54,7 +54,6 @@ def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any
     if isinstance(network, MBTaylorFormer):
         family, config = "mb-taylorformer", settings_of(network.config)
     else:
-        assert isinstance(network, VsrTransformer | VsrRecurrent)
         family, config = "vsr-transformer", config_of(network)
     save_model(path, network, family=family, config=config, task=task, parameters=parameters)
     return str(path)

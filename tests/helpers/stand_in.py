@@ -72,9 +72,9 @@ class OnDevice(Tensor):
         made.held = held
         return made
 
-    device = property(lambda self: EMPTY if self.held.is_meta else DEVICE)  # type: ignore[assignment]
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
-    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+    device = property(lambda self: EMPTY if self.held.is_meta else DEVICE)
+    is_cuda = property(lambda self: True)
+    is_cpu = property(lambda self: False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         copied: Tensor = OnDevice(self.held.clone())
@@ -86,7 +86,7 @@ class OnDevice(Tensor):
     def record_stream(self, stream: Any) -> None:
         """All is done in order here."""
 
-    def __repr__(self) -> str:  # type: ignore[override]
+    def __repr__(self) -> str:
         return f"OnDevice({self.held!r})"
 
     @classmethod
@@ -297,7 +297,7 @@ class _Generator(torch.Generator):
     """One that takes any device, and draws on the CPU."""
 
     where = torch.device("cpu")
-    device = property(lambda self: self.where)  # type: ignore[assignment]
+    device = property(lambda self: self.where)
 
     def __new__(cls, device: Any = "cpu") -> _Generator:
         made: _Generator = GENERATOR.__new__(cls)

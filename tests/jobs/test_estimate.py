@@ -51,9 +51,7 @@ def estimated(folder: Path, restorer: Any, **options: Any) -> estimate.Estimate:
     source = folder / "in.mkv"
     write_video(source, FRAMES, "libx264", size=(32, 32))
     request = request_of(source, folder / "out.mkv", **options)
-    found = estimate.estimate(request, lambda step: restorer, ignore_event)
-    assert isinstance(found, estimate.Estimate)
-    return found
+    return estimate.estimate(request, lambda step: restorer, ignore_event)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +103,6 @@ def test_four_parts_of_a_large_picture_are_tried_with_time_and_size_of_the_whole
 
     request = request_of(source, tmp_path / "out.png", sigma=9.0)
     outcome = estimate.estimate(request, lambda step: Sized("planes"), ignore_event)
-    assert isinstance(outcome, estimate.Estimate)
     assert sizes == [(1, 512, 512)] * 3
     # planning takes a tick of the clock, and restoring and encoding an eighth of the picture as well
     assert outcome.seconds == 1 + 8 + 8
@@ -140,7 +137,6 @@ def test_a_restorer_of_rgb_makes_at_most_a_million_pixels_of_a_photograph(
     monkeypatch.setattr(Sized, "facts", replace(Seeing.facts, scale=scale))
     request = request_of(source, tmp_path / "out.png", "deblur" if scale == 1 else "sr")
     outcome = estimate.estimate(request, lambda step: Sized("rgb"), ignore_event)
-    assert isinstance(outcome, estimate.Estimate)
     is_part = size != given
     assert sizes == [(1, 3, *given)] * (1 + is_part)
     assert outcome.seconds == pytest.approx(7 + 2 * (math.prod(size) / math.prod(given) - 1) + 1 / 4)

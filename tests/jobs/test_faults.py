@@ -181,7 +181,7 @@ def test_a_run_that_was_stopped_resumes(commands, film, undisturbed, tmp_path, e
     output = tmp_path / "out.mkv"
     for count in (1, 3):
         command = commands.start("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], slow_clip=0.15)
-        command.until(lambda count=count: len(segments(output)) >= count).send(number)  # type: ignore[misc]
+        command.until(lambda count=count: len(segments(output)) >= count).send(number)
         assert command.wait() == 130 and "the same command resumes from there" in command.said
     assert commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])[0] == 0
     undisturbed[encoder].check_stopped(output, encoder)

@@ -48,7 +48,7 @@ def with_chapters(folder: Path) -> Path:
     chapters = [{"id": n, "start": n, "end": n + 1, "time_base": Fraction(1, 10_000)} for n in range(MANY)]
     with av.open(str(source)) as first, av.open(str(path), "w") as output:
         stream = output.add_stream_from_template(first.streams[0])
-        output.set_chapters([chapter | {"metadata": {}} for chapter in chapters])  # type: ignore[arg-type]
+        output.set_chapters([chapter | {"metadata": {}} for chapter in chapters])
         for packet in packets(source):
             packet.stream = stream
             output.mux(packet)
@@ -79,7 +79,7 @@ def with_notes(folder: Path, count: int, size: int) -> Path:
 
 @pytest.mark.parametrize("make", [with_subtitles, with_chapters])
 def test_many_subtitles_and_chapters_are_all_copied(tmp_path, make):
-    source, output = make(tmp_path), tmp_path / "out.mkv"  # type: ignore[operator]
+    source, output = make(tmp_path), tmp_path / "out.mkv"
     assert vidrestore.restore(source, output, task="<identity>", device="cpu", threads=1).frames == FRAMES
     with av.open(str(output)) as container:
         chapters = len(container.chapters())

@@ -24,7 +24,6 @@ def read(path, start=None, stop=None, **options):
     """Luma of the frames, with their times and what their scan is called."""
     with VideoReader(str(path), **{"scan": "auto", **options}) as reader:
         frames = list(reader.frames(start, stop))
-        assert reader.scan is not None
         return [frame.planes[0] for frame in frames], [frame.pts for frame in frames], reader.scan.in_words
 
 

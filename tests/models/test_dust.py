@@ -9,7 +9,7 @@ from vidrestore.papers.recovery import recover, weighted_attention
 
 
 def small(**changes: object) -> DustConfig:
-    return DustConfig(**{"patch": 4, "atoms": 64, **changes})  # type: ignore[arg-type]
+    return DustConfig(**{"patch": 4, "atoms": 64, **changes})
 
 
 def trained_a_little(config: DustConfig) -> Dust:

@@ -4,7 +4,9 @@ import re
 from typing import NamedTuple
 
 import pytest
-from dataset_folders import found_clips, found_pairs, write
+from dataset_folders import write
+
+from vidrestore.papers.datasets import find
 
 SHOT = "SIDD_Medium_Srgb/Data/0001_001_S6_00100_00060_3200_L"
 JDWAY = "media/jdway/GameSSD/overlapping/test/Snow100K-L"
@@ -84,9 +86,9 @@ class Clips(NamedTuple):
 
 def clips(dataset: str, folders: str, frames: str, found: str, small: str = "") -> Clips:
     """Names are separated by blanks, those of frames by commas; {a,b} is one folder with a and one with b."""
-    parts = [re.fullmatch(r"(.*?)(?:\{(.*)\}(.*))?", part).groups("") for part in folders.split()]  # type: ignore[union-attr]
+    parts = [re.fullmatch(r"(.*?)(?:\{(.*)\}(.*))?", part).groups("") for part in folders.split()]
     spelled = [before + each + after for before, choice, after in parts for each in choice.split(",")]
-    return Clips(*dataset.split(), spelled, frames.split(","), found.split(), small)  # type: ignore[arg-type]
+    return Clips(*dataset.split(), spelled, frames.split(","), found.split(), small)
 
 
 REDS4 = "000,011,015,020"
@@ -131,7 +133,7 @@ CLIPS = [
 
 def both(file: str) -> tuple[str, str]:
     """The degraded and the clean file of `a{b,c}d`."""
-    before, degraded, clean, after = re.fullmatch(r"(.*)\{(.*),(.*)\}(.*)", file).groups()  # type: ignore[union-attr]
+    before, degraded, clean, after = re.fullmatch(r"(.*)\{(.*),(.*)\}(.*)", file).groups()
     return before + degraded + after, before + clean + after
 
 
@@ -142,7 +144,7 @@ def numbered(rows: list[tuple[str, str, list[str]]] | list[Clips]) -> list[str]:
 @pytest.mark.parametrize(("name", "split", "files"), PAIRS, ids=numbered(PAIRS))
 def test_degraded_pictures_are_paired_with_their_clean_ones(tmp_path, name, split, files):
     write(tmp_path, *(file for pair in files for file in both(pair)))
-    result = found_pairs(name, tmp_path, split)
+    result = find(name, tmp_path, split)
     assert {(pair.degraded, pair.clean) for pair in result} == {
         tuple(tmp_path / file for file in both(pair)) for pair in files
     }
@@ -154,7 +156,7 @@ def test_degraded_pictures_are_paired_with_their_clean_ones(tmp_path, name, spli
 def test_clips_are_found_with_their_frames_in_order(tmp_path, row):
     suffix = ".tif" if row.name == "ucsd" else ".png"
     write(tmp_path, *(f"{folder}/{frame}{suffix}" for folder in row.folders for frame in row.frames))
-    result = found_clips(row.name, tmp_path, row.split)
+    result = find(row.name, tmp_path, row.split)
     assert [clip.name for clip in result] == row.found
     for clip in result:
         assert [path.stem for path in clip.clean] == row.frames and all(path.is_file() for path in clip.clean)
@@ -171,7 +173,7 @@ def test_septuplets_are_those_of_the_list(tmp_path, split, root):
         for folder in ("vimeo_septuplet/sequences", "vimeo_septuplet_matlabLRx4/sequences"):
             write(tmp_path, *(f"{folder}/{clip}/{frame}" for frame in frames))
     (tmp_path / "vimeo_septuplet" / f"sep_{split}list.txt").write_text("00001/0002\n00002/0001\n\n")
-    result = found_clips("vimeo-90k", tmp_path / root, split)
+    result = find("vimeo-90k", tmp_path / root, split)
     assert [clip.name for clip in result] == ["00001/0002", "00002/0001"]
     assert [path.name for path in result[1].clean] == frames
     assert len(result[1].degraded) == (0 if root else 7)
@@ -193,7 +195,7 @@ def test_clips_of_davis_are_those_of_its_lists(tmp_path, split, listed):
     )
     write(tmp_path, f"DAVIS/ImageSets/2017/{listed}.txt")
     (tmp_path / f"DAVIS/ImageSets/2017/{listed}.txt").write_text("bear\ncamel\n")
-    assert [clip.name for clip in found_clips("davis", tmp_path, split)] == ["bear", "camel"]
+    assert [clip.name for clip in find("davis", tmp_path, split)] == ["bear", "camel"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_clips_of_davis_are_those_of_its_lists(tmp_path, split, listed):
 )
 def test_a_clip_may_be_one_video_file(tmp_path, name, split, folder, clips):
     write(tmp_path, *(f"{folder}/{clip}.avi" for clip in clips), f"{folder}/notes.txt")
-    result = found_clips(name, tmp_path, split)
+    result = find(name, tmp_path, split)
     assert [(clip.name, clip.video, clip.clean) for clip in result] == [
         (clip, True, (tmp_path / folder / f"{clip}.avi",)) for clip in clips
     ]
@@ -219,14 +221,14 @@ def test_masks_beside_the_clips_of_ucsd_are_left_out(tmp_path):
         "UCSDped1/Test/Test003/._001.tif",
         "UCSDped1/Test/Test003_gt/001.bmp",
     )
-    (clip,) = found_clips("ucsd", tmp_path, "test")
+    (clip,) = find("ucsd", tmp_path, "test")
     assert (clip.name, clip.clean_frames) == ("1/Test003", ("001.tif",))
 
 
 def test_the_sets_of_real_haze_are_split_before_the_last_five_scenes(tmp_path):
     write(tmp_path, *(f"NH-HAZE/{scene:02d}_{kind}.png" for scene in range(1, 56) for kind in ("hazy", "GT")))
     scenes = {
-        split: [int(pair.clean.name[:2]) for pair in found_pairs("nh-haze", tmp_path, split)]
+        split: [int(pair.clean.name[:2]) for pair in find("nh-haze", tmp_path, split)]
         for split in ("train", "test")
     }
     assert scenes == {"train": [*range(1, 51)], "test": [*range(51, 56)]}
@@ -235,7 +237,7 @@ def test_the_sets_of_real_haze_are_split_before_the_last_five_scenes(tmp_path):
 def test_rain_and_its_parts_are_found_in_one_folder(tmp_path):
     kinds = ("rain", "norain", "rainregion", "rainstreak")
     write(tmp_path, *(f"rain_data_test_Heavy/{kind}-{number:03d}.png" for kind in kinds for number in (1, 2)))
-    pairs = found_pairs("rain100h", tmp_path / "rain_data_test_Heavy", "test")
+    pairs = find("rain100h", tmp_path / "rain_data_test_Heavy", "test")
     assert [(pair.degraded.name, pair.clean.name) for pair in pairs] == [
         (f"rain-00{n}.png", f"norain-00{n}.png") for n in (1, 2)
     ]

@@ -57,14 +57,14 @@ def test_planes_are_orthogonal_span_the_range_and_come_back():
     torch.testing.assert_close(products, torch.diag(products.diagonal()))
     assert opponent.abs().sum(1).tolist() == pytest.approx([1, 1, 1])
     video = torch.rand(27, 3, 16, 20)
-    restored = torch.stack(list(denoise_by_planes(Plain(), video, 20.0)))  # type: ignore[arg-type]
+    restored = torch.stack(list(denoise_by_planes(Plain(), video, 20.0)))
     torch.testing.assert_close(restored, video, atol=1e-5, rtol=0)
 
 
 def test_the_sigma_of_each_plane_is_that_of_its_noise():
     plain = Plain()
     noisy = noisy_video(torch.full((20, 3, 96, 128), 128, dtype=torch.uint8), 25.0, 7)
-    list(denoise_by_planes(plain, noisy, 25.0))  # type: ignore[arg-type]
+    list(denoise_by_planes(plain, noisy, 25.0))
     planes, sigmas = plain.seen[0]
     assert sigmas == pytest.approx([float(plane.std()) for plane in planes], rel=5e-3)
     assert sigmas[0] == pytest.approx(25 / 3**0.5)

@@ -157,8 +157,8 @@ def test_the_script_makes_the_changes_that_it_prints(tmp_path):
     assert (half.model["measurements"], half.parameters) == (128, {"rate": 0.5})
     assert trained(tmp_path / "out", "denoising", "l1-l1-rnn")[-1] == "l1-l1-rnn-denoise100"
     noisy = read_config(tmp_path / "out" / "l1-l1-rnn-denoise100.toml")
-    assert (noisy.training.sigma, noisy.model) == ((100.0,), {"lambda1": 60.0, "lambda2": 20.0})  # type: ignore[attr-defined]
+    assert (noisy.training.sigma, noisy.model) == ((100.0,), {"lambda1": 60.0, "lambda2": 20.0})
     assert "vit-cs20-noise50" in trained(tmp_path / "out", "noisy-sensing", "vit")
     both = read_config(tmp_path / "out" / "vit-cs20-noise50.toml")
-    assert (both.task, both.model, both.training.sigma) == ("recover", {"measurements": 51}, (50.0,))  # type: ignore[attr-defined]
+    assert (both.task, both.model, both.training.sigma) == ("recover", {"measurements": 51}, (50.0,))
     assert both.parameters == {"rate": 0.2, "sigma": [50.0]}

@@ -26,7 +26,7 @@ def share(tokens: list[Tensor], own: int, other: int, normalise: bool) -> Tensor
 
 def mixed(tokens: list[Tensor], values: list[Tensor], own: int, normalise: bool) -> Tensor:
     shares = [share(tokens, own, other, normalise) for other in range(len(tokens))]
-    return sum(part * value for part, value in zip(shares, values, strict=True)) / sum(shares)  # type: ignore[return-value]
+    return sum(part * value for part, value in zip(shares, values, strict=True)) / sum(shares)
 
 
 def unfolded(network: Any, group: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from command_line import run
-from dataset_folders import found_clips, found_pairs
 from sample_pictures import write_rgb
 from set_runs import RUNS, configured, noise, write_rain, write_reds
 from torch import Tensor
@@ -16,6 +15,7 @@ from training_runs import write_config
 from vidrestore.degrade import imresize
 from vidrestore.errors import ConfigError, DatasetError
 from vidrestore.papers.dataset_files import PairedImages, Sequences, read_frames, read_pair
+from vidrestore.papers.datasets import find
 from vidrestore.papers.training_sets import SetSource, random_set_clip, random_set_pair
 from vidrestore.training.config import ClipSetConfig, read_config
 from vidrestore.training.data import sources
@@ -42,7 +42,7 @@ def places(crop: Tensor, pictures: Tensor) -> int:
 
 def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path):
     write_rain(tmp_path)
-    pairs = found_pairs("rain13k", tmp_path, "train")
+    pairs = find("rain13k", tmp_path, "train")
     pictures = torch.stack([read_pair(pair)[1] for pair in pairs]) / 255
     for seed in range(4):
         degraded, clean = random_set_pair(pairs, 16, np.random.default_rng(seed))
@@ -53,7 +53,7 @@ def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path):
 
 def test_crops_come_from_all_places_of_a_picture(tmp_path):
     write_rain(tmp_path, count=1)
-    pairs = found_pairs("rain13k", tmp_path, "train")
+    pairs = find("rain13k", tmp_path, "train")
     sums = {
         round(random_set_pair(pairs, 16, np.random.default_rng(seed))[1].double().sum().item(), 6)
         for seed in range(60)
@@ -64,7 +64,7 @@ def test_crops_come_from_all_places_of_a_picture(tmp_path):
 def test_smaller_pictures_are_continued_by_reflection(tmp_path, monkeypatch):
     monkeypatch.setattr("vidrestore.papers.training_sets.turned", lambda both, rng: both)
     write_rain(tmp_path, (9, 40), 1)
-    pairs = found_pairs("rain13k", tmp_path, "train")
+    pairs = find("rain13k", tmp_path, "train")
     _, clean = random_set_pair(pairs, 24, np.random.default_rng(3))
     whole = np.pad(read_pair(pairs[0])[1].numpy(), ((0, 0), (0, 15), (0, 0)), mode="reflect")
     found = [
@@ -82,7 +82,7 @@ def pair_source(pairs: PairedImages, seed: int) -> SetSource:
 
 def test_batches_of_pairs_follow_from_the_seed_and_the_step(tmp_path):
     write_rain(tmp_path)
-    pairs = found_pairs("rain13k", tmp_path, "train")
+    pairs = find("rain13k", tmp_path, "train")
     one, two, other = (pair_source(pairs, seed) for seed in (3, 3, 4))
     one.batch(0, 2)
     for first, second in zip(one.batch(5, 4), two.batch(5, 4), strict=True):
@@ -117,7 +117,7 @@ def clip_source(clips: Sequences, seed: int, **changes: Any) -> SetSource:
 
 def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path):
     write_reds(tmp_path)
-    clips = found_clips("reds", tmp_path, "train")
+    clips = find("reds", tmp_path, "train")
     assert [clip.name for clip in clips] == ["001", "002"]
     whole = torch.cat([read_frames(clip.clean) for clip in clips]) / 255
     for seed in range(3):
@@ -128,7 +128,7 @@ def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path):
 
 def test_downscaled_crops_equal_crops_of_downscaled_frames(tmp_path):
     write_reds(tmp_path)
-    clips = found_clips("reds", tmp_path, "train")
+    clips = find("reds", tmp_path, "train")
     whole = torch.cat([read_frames(clip.clean) for clip in clips]) / 255
     shrunk = imresize(whole, 0.25).clamp(0, 1).mul(255).round()
     for seed in range(8):
@@ -138,7 +138,7 @@ def test_downscaled_crops_equal_crops_of_downscaled_frames(tmp_path):
 
 def test_small_frames_are_read_if_the_configuration_asks_for_them(tmp_path):
     write_reds(tmp_path, small=True)
-    clips = found_clips("reds", tmp_path, "train")
+    clips = find("reds", tmp_path, "train")
     same = 0
     for seed in range(8):
         small, large = random_set_clip(clips, clip_config(read_small=True), np.random.default_rng(seed))
@@ -159,7 +159,7 @@ def test_small_frames_are_read_if_the_configuration_asks_for_them(tmp_path):
 def test_clips_with_too_few_frames_are_refused_by_name(tmp_path, changes, message):
     write_reds(tmp_path)
     with pytest.raises(DatasetError, match=f"train_sharp/00[12]: {message}"):
-        clip_source(found_clips("reds", tmp_path, "train"), 0, **changes).batch(0, 1)
+        clip_source(find("reds", tmp_path, "train"), 0, **changes).batch(0, 1)
 
 
 def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path):
@@ -170,11 +170,11 @@ def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path):
         DatasetError,
         match=r"X4/00[12]: frames of 13x10, but those of .* are 56x40; expected a quarter of that, 14x10",
     ):
-        clip_source(found_clips("reds", tmp_path, "train"), 0, read_small=True).batch(0, 1)
+        clip_source(find("reds", tmp_path, "train"), 0, read_small=True).batch(0, 1)
     (tmp_path / "training_videos").mkdir()
     (tmp_path / "training_videos" / "01.avi").touch()
     with pytest.raises(DatasetError, match=r"01.avi: is a video file; to train on video files"):
-        clip_source(found_clips("avenue", tmp_path, "train"), 0).batch(0, 1)
+        clip_source(find("avenue", tmp_path, "train"), 0).batch(0, 1)
 
 
 # Configurations

@@ -222,5 +222,5 @@ def test_codes_carried_through_an_untrained_rnn_stay_bounded(family, measurement
     network = build_network(family, {"measurements": measurements})
     group = (255 * torch.rand(1, 1, 256)).expand(-1, 60, -1)
     with torch.no_grad():
-        recovered = network(network.measure(group))  # type: ignore[operator]
+        recovered = network(network.measure(group))
     assert recovered[:, -1].norm() < 1.1 * group[:, -1].norm()

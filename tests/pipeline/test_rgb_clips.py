@@ -292,9 +292,9 @@ def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tm
     for restorer, wanted in ((image, 16), (sr, 4)):
         clips = ClipRestorer(restorer, video, RestoreOptions(), threads=16)
         assert clips.clips_at_once() == wanted
-        restorer.memory = lambda height, width: 1 << 30  # type: ignore[method-assign]
+        restorer.memory = lambda height, width: 1 << 30
         assert clips.clips_at_once() == 3
-        restorer.memory = lambda height, width: 9 << 30  # type: ignore[method-assign]
+        restorer.memory = lambda height, width: 9 << 30
         assert clips.clips_at_once() == 1
 
 

@@ -29,7 +29,6 @@ def powers_of(sigmas: NDArray[np.float64]) -> Picture:
 def test_the_curve_has_the_variance_at_every_brightness():
     levels = np.array([2.0, 3.0, 5.0, 8.0, 6.0])
     curve = brightness_curve(powers_of(levels.repeat(400)), np.linspace(20, 220, 2000))
-    assert curve is not None
     np.testing.assert_allclose(curve.brightness, [40, 80, 120, 160, 200], atol=0.2)
     np.testing.assert_allclose(curve.variance, levels**2, rtol=0.1)
     assert curve.mean == pytest.approx((levels**2).mean(), rel=0.1)
@@ -40,7 +39,6 @@ def test_texture_in_some_of_the_blocks_does_not_count():
     powers = powers_of(np.full(1000, 4.0))
     powers[1::2] *= 100  # strong at low frequencies and at high ones
     curve = brightness_curve(powers, brightness)
-    assert curve is not None
     np.testing.assert_allclose(curve.variance, 16 + LEAST_VARIANCE, rtol=0.15)
 
 
@@ -72,7 +70,6 @@ def noise_in_the_light(count: int = 4) -> tuple[list[Picture], float]:
 def test_evened_features_show_the_mean_power_in_the_weakest_blocks():
     frames, strength = noise_in_the_light()
     (result,) = plane_features([(frame,) for frame in frames])
-    assert result is not None
     finest = 9 * QUANTILES.index(0.1) + 8  # of weak blocks, the band of highest frequencies
     seen, evened = (np.exp(each[finest]) - FLOOR for each in (result[WITHIN], result[EVENED]))
     assert evened / seen == pytest.approx(strength**2 / 2.0**2, rel=0.25)

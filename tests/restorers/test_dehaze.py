@@ -65,7 +65,7 @@ class Dimmer(nn.Module):
 def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path):
     count, pattern = 9, noise(3, 48, 64) ** 2
     output = restorer(tmp_path)
-    output.tiled.network = Dimmer()  # type: ignore[assignment]
+    output.tiled.network = Dimmer()
     small_peak = downscale(pattern[None], (16, 24)).max()
     peaks = [0.1 * (1 + at) for at in range(count)]  # of small pictures: Dimmer sees no others
     clip = torch.stack([pattern / small_peak * peak for peak in peaks])
@@ -109,7 +109,7 @@ def by_small_picture(folder: Path, lines: Any, *levels: float, **options: Any) -
     weights = write_weights(folder, keeping(), "dehaze", **parameters)
     output = dehazer(RestoreOptions(model=weights, device="cpu", **options))
     if levels:
-        output.tiled.network = Levels(*levels)  # type: ignore[assignment]
+        output.tiled.network = Levels(*levels)
     return output
 
 
@@ -167,7 +167,7 @@ def test_a_small_picture_is_restored_if_the_weights_state_lines_and_the_frame_is
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
         output, inputs = by_small_picture(tmp_path, lines, 0.1), 0.8 * picture(64, 80)
         torch.testing.assert_close(whole_clip(output, inputs[None])[0], inputs + 0.1, atol=1e-5, rtol=0)
-        assert output.tiled.network.seen == [seen]  # type: ignore[comparison-overlap]
+        assert output.tiled.network.seen == [seen]
 
 
 def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):

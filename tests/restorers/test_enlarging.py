@@ -114,7 +114,7 @@ def test_the_kind_of_input_chooses_the_weights_unless_they_are_named(tmp_path, m
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.load_for", load_for)
     for options in ({}, {"input": "clean"}, {"input": "clean", "model": "mine"}):
         with pytest.raises(CheckpointError, match="enough"):
-            VsrRestorer(RestoreOptions(device="cpu", **options))  # type: ignore[arg-type]
+            VsrRestorer(RestoreOptions(device="cpu", **options))
     assert asked == [
         (None, COMPRESSED),
         (None, CLEAN),
@@ -122,7 +122,7 @@ def test_the_kind_of_input_chooses_the_weights_unless_they_are_named(tmp_path, m
     ]
     assert all(name in read_manifest() for name in TASKS["sr"].weights)
     with pytest.raises(OptionError, match="input must be 'auto', 'compressed' or 'clean', found 'raw'"):
-        RestoreOptions(input="raw")  # type: ignore[arg-type]
+        RestoreOptions(input="raw")
 
 
 @pytest.mark.parametrize("capable, expected", [(True, torch.bfloat16), (False, torch.float32)])

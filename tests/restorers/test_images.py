@@ -47,11 +47,11 @@ def test_frames_are_reflected_to_multiples_of_8_and_cut_again(tmp_path, height, 
 @pytest.mark.parametrize("height, width", [(200, 150), (64, 500), (16, 300), (130, 64)])
 def test_tiles_equal_the_frame_where_the_network_is_local(tmp_path, height, width):
     restorer = image_restorer(tmp_path, keeping(), tile=64)
-    restorer.tiled.network = Brighter()  # type: ignore[assignment]
+    restorer.tiled.network = Brighter()
     (frame,) = clip(1, height, width)
     torch.testing.assert_close(whole_clip(restorer, frame[None])[0], frame.sqrt() + 0.1)
-    assert len(restorer.tiled.network.seen) == 1  # type: ignore[arg-type]
-    ((_, _, high, wide),) = restorer.tiled.network.seen  # type: ignore[union-attr]
+    assert len(restorer.tiled.network.seen) == 1
+    ((_, _, high, wide),) = restorer.tiled.network.seen
     assert high <= 64 and wide <= 64 and high % 8 == wide % 8 == 0
 
 
@@ -113,7 +113,7 @@ def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_
         seen.append(images.mean((0, 2, 3, 4)).tolist())
         return images[:, 1]
 
-    restorer.tiled.network.forward = middle  # type: ignore[method-assign]
+    restorer.tiled.network.forward = middle
     frames = torch.arange(4.0)[:, None, None, None].expand(4, 3, 16, 16) / 4
     assert torch.equal(torch.stack(list(restorer.frames(frames, (0, 4)))), frames)
     assert seen == [[0.25, 0, 0.25], [0, 0.25, 0.5], [0.25, 0.5, 0.75], [0.5, 0.75, 0.5]]

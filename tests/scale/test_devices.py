@@ -79,7 +79,7 @@ def test_a_process_that_is_killed_is_named_and_the_same_command_restores_its_par
     class Deadly(DeviceWorkers):
         def start(self, *given: Any) -> None:
             super().start(*given)
-            os.kill(self.running["2/2"][0].pid, signal.SIGKILL)  # type: ignore[arg-type]
+            os.kill(self.running["2/2"][0].pid, signal.SIGKILL)
 
     message = "part 2/2: its process [0-9]+ died .exit code -9.; is there enough memory. The same"
     with pytest.raises(PartError, match=message):

@@ -3,7 +3,6 @@
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import cast
 
 import pytest
 import torch
@@ -21,17 +20,17 @@ DEAD = (1, 3)  # channels of the refinement's first pair
 def weights(tmp_path: Path) -> Path:
     """Weights of a tiny network with dead channels, beside its recipe, tiny.toml."""
     run = Run(pair_run(tmp_path, model={"convolutional": 1}), tmp_path / "runs", torch.device("cpu"))
-    network = cast("MBTaylorFormer", run.learner.average)
+    network = run.learner.average
     pair = first_pair(network)
     with torch.no_grad():
         network.head.normal_()
-        pair.first.bias.fill_(0.5)  # type: ignore[union-attr]
-        pair.first.bias[list(DEAD)] = -1e3  # type: ignore[index]
+        pair.first.bias.fill_(0.5)
+        pair.first.bias[list(DEAD)] = -1e3
     return run.save_weights()
 
 
 def first_pair(network: MBTaylorFormer) -> ConvolutionPair:
-    return cast("ConvolutionPair", network.refinement.pairs[0])  # type: ignore[index,union-attr]
+    return network.refinement.pairs[0]
 
 
 def test_dead_channels_are_counted_and_begin_again_without_a_change_of_the_result(
@@ -44,7 +43,7 @@ def test_dead_channels_are_counted_and_begin_again_without_a_change_of_the_resul
     import_module("dead_channels").main()
     counted = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
     assert counted["refinement.pairs.0"] == ["2", "of", "8"]
-    before, after = (cast("MBTaylorFormer", load_model(path).network) for path in (weights, new))
+    before, after = (load_model(path).network for path in (weights, new))
     pictures = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(4))
     torch.testing.assert_close(after(pictures), before(pictures))
     assert [learning(network, pictures)[list(DEAD)].tolist() for network in (before, after)] == [
@@ -58,5 +57,4 @@ def learning(network: MBTaylorFormer, pictures: Tensor) -> Tensor:
     network.train().requires_grad_(True)
     network(pictures).square().sum().backward()
     gradient = first_pair(network).second.weight.grad
-    assert gradient is not None
     return gradient.abs().sum((0, 2, 3)) > 0

@@ -84,7 +84,7 @@ def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time():
         tuple(np.full(size, 60 + 20 * number, np.uint8) for size in ((32, 48), (16, 24), (16, 24)))
         for number in range(5)
     ]
-    one, two = (recompress(frames, 20) for _ in range(2))  # type: ignore[arg-type]
+    one, two = (recompress(frames, 20) for _ in range(2))
     assert [round(float(planes[0].mean()), -1) for planes in one] == [60, 80, 100, 120, 140]
     assert all(
         (a == b).all()

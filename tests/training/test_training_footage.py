@@ -18,7 +18,7 @@ from vidrestore.training.data.footage import (
 
 
 def luma(path: Path, frames: int, **settings: object) -> torch.Tensor:
-    planes = write_video(path, frames=frames, **settings)  # type: ignore[arg-type]
+    planes = write_video(path, frames=frames, **settings)
     return torch.from_numpy(np.stack([picture[0] for picture in planes]))
 
 

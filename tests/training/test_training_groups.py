@@ -26,11 +26,11 @@ class Flat:
 
 def data(**changes: object) -> DataConfig:
     settings = {"strides": (4,), "groups_per_window": 10, "pool": 80, "reuse": 2, "match_share": 0.0}
-    return DataConfig("clips", **(settings | changes))  # type: ignore[arg-type]
+    return DataConfig("clips", **(settings | changes))
 
 
 def pool(sigma: tuple[float, ...] = (1.0, 75.0), seed: int = 0, **changes: object) -> GroupPool:
-    return GroupPool(Flat(), data(**changes), sigma, PATCH, seed)  # type: ignore[arg-type]
+    return GroupPool(Flat(), data(**changes), sigma, PATCH, seed)
 
 
 def texture(height: int, width: int, seed: int = 0) -> Tensor:
@@ -62,7 +62,7 @@ def test_a_full_pool_drops_the_oldest_window_for_each_new_one():
 def test_a_window_is_read_once(monkeypatch):
     read: list[Window] = []
     window = Flat.window
-    monkeypatch.setattr(Flat, "window", lambda *given: read.append(window(*given)) or read[-1])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(Flat, "window", lambda *given: read.append(window(*given)) or read[-1])
     kept = pool()
     for step in range(30):
         kept.batch(step, 5)
@@ -167,7 +167,7 @@ def test_a_small_window_gives_the_groups_it_has():
 
 
 def test_held_out_groups_are_the_same_each_time():
-    first, again = (held_out_groups(Flat(), data(), PATCH, 25) for _ in range(2))  # type: ignore[arg-type]
+    first, again = (held_out_groups(Flat(), data(), PATCH, 25) for _ in range(2))
     assert first.shape == (25, FRAMES, PATCH**2)
     assert torch.equal(first, again)
 

@@ -99,7 +99,7 @@ def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path):
     ).network
     clean = 255 * torch.rand(4, 20, 16)
     noise = torch.randn(4, 20, 6, generator=torch.Generator().manual_seed(7))
-    measured = network.measure(clean)  # type: ignore[operator]
+    measured = network.measure(clean)
     expected = (network(measured + 20 * noise) - clean).square().mean() / 20**1.3
     torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, "fp32"), expected, rtol=1e-4, atol=0)
 
@@ -110,7 +110,7 @@ def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path):
     ).network
     groups = torch.randint(0, 256, (450, 20, 16), dtype=torch.uint8)
     with torch.no_grad():
-        error = network(network.measure(groups.float())).clamp(0, 255) - groups  # type: ignore[operator]
+        error = network(network.measure(groups.float())).clamp(0, 255) - groups
     assert group_psnr(network, groups, 0.0, "fp32") == pytest.approx(
         10 * math.log10(255**2 / float(error.square().mean())), abs=1e-3
     )
@@ -124,7 +124,7 @@ def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(traine
     run.load_checkpoint()
     halves = {name: tensor.half().float() for name, tensor in run.learner.average.state_dict().items()}
     assert equal(tensors(path), halves)
-    assert not torch.allclose(run.learner.average.dictionary, run.network.dictionary)  # type: ignore[arg-type]
+    assert not torch.allclose(run.learner.average.dictionary, run.network.dictionary)
     card = read_card(path)
     assert (card.name, card.family, card.task, card.parameters) == (
         "tiny",
@@ -152,9 +152,9 @@ def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth():
 
 def test_the_average_follows_the_network_quickly_at_first(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
-    start = run.network.dictionary.detach().clone()  # type: ignore[operator, union-attr]
+    start = run.network.dictionary.detach().clone()
     run.update(255 * torch.rand(8, 20, 16), 20.0)
-    first = run.network.dictionary.detach().clone()  # type: ignore[operator, union-attr]
+    first = run.network.dictionary.detach().clone()
     torch.testing.assert_close(run.learner.average.dictionary, 0.1 * start + 0.9 * first)
 
 
@@ -346,7 +346,7 @@ def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(tmp_path, caps
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     updates: list[int] = []
     update = Run.update
-    monkeypatch.setattr(Run, "update", lambda self, *batch: updates.append(self.step) or update(self, *batch))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(Run, "update", lambda self, *batch: updates.append(self.step) or update(self, *batch))
     command = ["--config", write_config(tmp_path), "-o", tmp_path / "runs", "--device", "cpu", "--dry-run"]
     assert run_command(*command) == 0
     *lines, last = capsys.readouterr().out.splitlines()

@@ -134,7 +134,7 @@ def test_a_held_out_pair_is_a_crop_and_that_crop_degraded(name, monkeypatch):
 def held_out(name: str, seed: int, **data: Any) -> tuple[Tensor, Tensor, Scenes]:
     scenes, config = Scenes(), PairDataConfig("clips", **data)
     rng = np.random.default_rng(seed)
-    return *held_out_pair(scenes, name, config, SIDE, rng), scenes  # type: ignore[arg-type]
+    return *held_out_pair(scenes, name, config, SIDE, rng), scenes
 
 
 def test_haze_comes_with_its_depth_and_airlight_from_which_the_clean_crop_follows():
@@ -214,7 +214,7 @@ def test_averages_of_a_moving_clip_are_of_frames_around_the_sharp_one(monkeypatc
     monkeypatch.setattr(pairs, "MOST_MOTION", 1e9)
     windows: list[Tensor] = []
     source, draw = source_of(degradations=("blur",)), PairSource._windows
-    monkeypatch.setattr(PairSource, "_windows", lambda *given: windows.append(draw(*given)) or windows[-1])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(PairSource, "_windows", lambda *given: windows.append(draw(*given)) or windows[-1])
     degraded, clean = source.batch(1, 12)
     assert {len(window[0]) for window in windows[1:]} == {3, 5, 7}
     for given, sharp, (window,) in zip(degraded, clean, windows[1:], strict=True):
@@ -256,7 +256,7 @@ def test_crops_are_turned_in_all_eight_ways():
 
 def test_held_out_pairs_are_the_same_each_time_and_as_many_of_every_degradation():
     config = PairDataConfig("clips", degradations=("rain", "blur"))
-    one, two = (held_out_pairs(Scenes(), config, SIDE, 3) for _ in range(2))  # type: ignore[arg-type]
+    one, two = (held_out_pairs(Scenes(), config, SIDE, 3) for _ in range(2))
     assert list(one.clean) == ["rain", "blur"]
     for name in one.clean:
         assert one.clean[name].shape == one.degraded[name].shape == (3, 3, SIDE, SIDE)

@@ -53,7 +53,7 @@ class Greys:
 
 def source(tasks: list[str], **shares: float) -> PairSource:
     settings = {"untouched": 0.0, "combined": 0.0, "recompressed": 0.0} | shares
-    config = PairDataConfig("clips", degradations=("rain", "snow"), crop=SIDE, **settings)  # type: ignore[arg-type]
+    config = PairDataConfig("clips", degradations=("rain", "snow"), crop=SIDE, **settings)
     return PairSource(Greys(), config, 3, tasks)
 
 
@@ -87,7 +87,7 @@ class Undoing(nn.Module):
 
 def test_held_out_crops_are_measured_by_the_task_of_their_degradation():
     config = PairDataConfig("clips", degradations=("rain", "snow"), crop=SIDE)
-    held_out: HeldOutPairs = held_out_pairs(Greys(), config, SIDE, 2, TASKS)  # type: ignore[arg-type]
+    held_out: HeldOutPairs = held_out_pairs(Greys(), config, SIDE, 2, TASKS)
     metrics = PairObjective(PairTrainingConfig(1)).metrics(Undoing(), held_out)
     assert metrics["rain"] == MOST_PSNR and metrics["snow"] == pytest.approx(-20 * np.log10(0.2), abs=0.1)
 
