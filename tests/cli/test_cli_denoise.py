@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from command_line import python
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
-from sample_videos import write_video
+from sample_videos import cut_short, write_video
 from with_identity import WITH_IDENTITY, frames_of
 from written_videos import extras, rich_video
 
@@ -74,8 +74,7 @@ def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(vi
 
 def test_a_damaged_source_ends_with_4_and_its_output_stays(video, capsys):
     write_video(video, 40)
-    whole = video.read_bytes()
-    video.write_bytes(whole[: len(whole) // 2])
+    cut_short(video)
     assert run(video) == 4
     assert "damaged" in capsys.readouterr().err
     assert 0 < frames_of(video.with_name("video.denoised.mkv")) < 40

@@ -13,7 +13,7 @@ import pytest
 from command_line import run as command
 from sample_videos import write_video
 from set_runs import configured
-from training_runs import clip_run, pair_run, tiny_run
+from training_runs import SENSING, clip_run, pair_run, tiny_run
 
 from vidrestore import weights as weights_package
 from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError
@@ -24,12 +24,6 @@ from vidrestore.training.data import sources
 from vidrestore.training.loop import train
 from vidrestore.weights import build_network, load_model, read_card, write_manifest
 from vidrestore.weights import manifest as manifests
-
-SENSING = {
-    "": {"task": "recover"},
-    "model": {"kind": "printed", "degree": None, "temperature": True, "measurements": 6},
-    "training": {"sigma": [0.0]},
-}
 
 
 @pytest.fixture(autouse=True, scope="module")

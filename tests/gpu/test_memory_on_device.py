@@ -7,7 +7,6 @@ import torch
 from device_runs import EIGHT, assert_same, restored
 from stand_in import Rehearsal
 
-from vidrestore.errors import VidRestoreError
 from vidrestore.models.dust_sigma import LevelDust
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.vsr_clip import VsrClip
@@ -58,12 +57,6 @@ def test_a_clip_that_runs_out_of_memory_is_restored_again_with_less_at_once(
         assert device.counts["memory emptied"]
     assert max(given) > most and given[-1] <= most
     assert_same(found, expected)
-
-
-def test_the_tile_that_would_fit_is_named(weights, monkeypatch):
-    out_of_memory_above(0, monkeypatch, MBTaylorFormer, "forward")
-    with Rehearsal(), pytest.raises(VidRestoreError, match=r"for tiles of 256 pixels; give `tile=128`$"):
-        restored("derain", "cuda", EIGHT, (32, 256), model=weights["h"])
 
 
 def test_tiles_follow_from_the_free_memory(weights):

@@ -1,6 +1,5 @@
 """A restorer without a network, and what one is asked for."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,8 @@ class Fake(IdentityRestorer):
         clip: tuple[Tensor, ...],
         sigma: tuple[float, ...],
         *,
-        measured: bool = False,
-        coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
-        real_rows: Sequence[int | None] = (),
+        **settings: Any,
     ) -> tuple[Tensor, ...]:
         self.calls.append((sigma, precision))
         return tuple(plane + torch.arange(len(plane))[:, None, None] for plane in clip)

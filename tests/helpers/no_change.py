@@ -5,7 +5,6 @@ Importing this module adds it, in this process or in another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,14 +37,7 @@ class IdentityRestorer:
         return False
 
     def restore(
-        self,
-        clip: tuple[Tensor, ...],
-        sigma: tuple[float, ...],
-        *,
-        measured: bool = False,
-        coding: tuple[tuple[float, ...], ...] = (),
-        precision: str | None = None,
-        real_rows: Sequence[int | None] = (),
+        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], **settings: Any
     ) -> tuple[Tensor, ...]:
         return clip
 

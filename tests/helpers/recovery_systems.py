@@ -5,7 +5,7 @@ try them on.
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vidrestore.weights.checkpoint import build_network
 
@@ -31,16 +31,16 @@ def config(family: str, measurements: int | None = None, **changes: object) -> d
 def system(family: str, measurements: int | None = None, seed: int = 0, **changes: object) -> Any:
     """In double precision, trained a little: a wrong transpose or a forgotten factor shows."""
     torch.manual_seed(seed)
-    network = build_network(family, config(family, measurements, **changes))
-    moved(network)
-    return network.double().eval()
+    return moved(build_network(family, config(family, measurements, **changes))).double().eval()
 
 
-def moved(network: nn.Module, by: float = 0.02) -> None:
+def moved(network: Any, by: float = 0.02) -> Any:
+    """The network with weights off their symmetric start, so that a wrong transpose shows."""
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.requires_grad:
                 parameter += by * torch.randn_like(parameter)
+    return network
 
 
 def patches(groups: int = 3, frames: int = 5, seed: int = 1) -> Tensor:

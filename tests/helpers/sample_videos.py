@@ -142,6 +142,12 @@ def with_bytes(packet: av.Packet, data: bytes) -> av.Packet:
     return changed
 
 
+def cut_short(path: Path, share: float = 0.5) -> None:
+    """Leave the first part of a file."""
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+
+
 def write_stream(
     path: Path,
     frames: Iterable[av.VideoFrame],

@@ -37,6 +37,12 @@ CONFIG: Sections = {
     "data": {"clips": "clips", "validation": ["held.mkv"], **WINDOWS},
     "training": {"sigma": [10.0, 40.0], "batch": 16, "precision": "fp32", **STEPS},
 }
+PRINTED = {"kind": "printed", "degree": None, "temperature": True}
+SENSING: Sections = {  # changes to it
+    "": {"task": "recover"},
+    "model": PRINTED | {"measurements": 6},
+    "training": {"sigma": [0.0]},
+}
 SIDE = 16
 ONES = [1, 1, 1, 1]
 TAYLOR = {"size": "t", "widths": [4, 8, 8, 8], "expansion": 1.0}

@@ -259,6 +259,15 @@ def works(folder: Path, exact: Weights) -> dict[str, Work]:
     }
 
 
+def work_in(folder: Path, exact: Weights, name: str, commands: Commands) -> Work:
+    """One of the commands in a new folder, after those that it needs."""
+    folder.mkdir()
+    work = works(folder, exact)[name]
+    if work.first:
+        assert commands.run(*work.first)[0] == 0
+    return work
+
+
 NAMES = (
     "denoise", "denoise, work elsewhere", "denoise, sidecar", "photos", "pictures", "sr", "run", "sense",
     "recover", "eval", "train", "import", "pull",
@@ -270,19 +279,13 @@ CALLS = ("unlink", "close", "fsync", "link", "rename", "mkdir", "write", "ftrunc
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_killed_at_any_moment_gets_there(commands, exact, tmp_path, name):
     """One to three kills in a row, at moments of its own pace; then the same command."""
-    (tmp_path / "whole").mkdir()
-    whole = works(tmp_path / "whole", exact)[name]
-    if whole.first:
-        assert commands.run(*whole.first)[0] == 0
+    whole = work_in(tmp_path / "whole", exact, name, commands)
     began = time.monotonic()
     assert commands.run(*whole.arguments, before=whole.before)[0] == 0
     seconds, expected = time.monotonic() - began, whole.outputs()
     for moment in range(12):
         folder = tmp_path / str(moment)
-        folder.mkdir()
-        work = works(folder, exact)[name]
-        if work.first:
-            assert commands.run(*work.first)[0] == 0
+        work = work_in(folder, exact, name, commands)
         for _ in range(1 + moment % 3):
             run = commands.start(*work.arguments, before=work.before)
             time.sleep(seconds * (moment + 0.5) / 12)
@@ -316,18 +319,13 @@ def test_a_source_that_changes_while_it_is_read_is_refused(commands, tmp_path, k
 @pytest.mark.faults
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing, exact, tmp_path, name):
-    (tmp_path / "whole").mkdir()
-    whole = works(tmp_path / "whole", exact)[name]
-    for arguments in filter(None, (whole.first, whole.arguments)):
-        assert failing.run(*arguments, before=whole.before)[0] == 0
+    whole = work_in(tmp_path / "whole", exact, name, failing)
+    assert failing.run(*whole.arguments, before=whole.before)[0] == 0
     expected = whole.outputs()
     for call in CALLS:
         for nth, once in ((1, True), (3, True), (1, False), (2, False)):
             folder = tmp_path / f"{call}-{nth}-{once}"
-            folder.mkdir()
-            work = works(folder, exact)[name]
-            if work.first:
-                assert failing.run(*work.first)[0] == 0
+            work = work_in(folder, exact, name, failing)
             code, said = failing.run(
                 *work.arguments, before=work.before + "\n" + fault(call, folder.name, nth, once=once)
             )
@@ -345,9 +343,8 @@ def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing
 @pytest.mark.parametrize("call", ["read", "close"])
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
 def test_weights_that_cannot_be_read_or_closed_are_a_line(failing, exact, tmp_path, call, nth):
-    work = works(tmp_path, exact)["recover"]
-    assert work.first and failing.run(*work.first)[0] == 0
+    work = work_in(tmp_path / "recovered", exact, "recover", failing)
     code, said = failing.run(*work.arguments, before=fault(call, exact.path.name, nth))
     assert code == 0 or (code == 1 and f"{exact.path}: can't be read as weights" in said), said
     assert "Traceback" not in said
-    assert code == 1 or len(pictures(tmp_path / "out.mkv")) == 45
+    assert code == 1 or len(pictures(tmp_path / "recovered" / "out.mkv")) == 45

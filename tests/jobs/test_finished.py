@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fake_restorer import request_of
-from sample_videos import write_video
+from sample_videos import cut_short, write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
@@ -100,8 +100,7 @@ def test_an_output_without_a_tag_is_an_error_alone_and_a_line_of_several(films, 
 
 
 def test_a_finished_video_still_reports_the_damage_of_its_source(films, monkeypatch):
-    data = (films / "a.mkv").read_bytes()
-    (films / "a.mkv").write_bytes(data[: len(data) // 2])
+    cut_short(films / "a.mkv")
     first, again = restore_all(films)[0], restore_all(films)[0]
     assert first.exit_code == again.exit_code == 4 and again.before and again.damage == first.damage
 

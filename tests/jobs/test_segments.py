@@ -15,7 +15,7 @@ import pytest
 from fake_restorer import Fake, request_of
 from long_videos import long_video
 from rgb_networks import write_weights
-from sample_videos import noise, sound_packets, write_video
+from sample_videos import cut_short, noise, sound_packets, write_video
 from scenes_of_noise import scene_frames
 from taylor_networks import small
 from vsr_networks import recurrent
@@ -220,8 +220,7 @@ def test_pieces_of_a_video_are_restored_the_same_when_stopped(tmp_path):
 
 
 def test_a_damaged_video_has_the_same_frames_and_warning_after_a_stop(tmp_path, source):
-    data = source.read_bytes()
-    source.write_bytes(data[: len(data) * 4 // 5])
+    cut_short(source, 0.8)
     whole = restore(source, tmp_path / "whole.mkv")
     stop_run(source, tmp_path / "out.mkv", 2)
     summary = restore(source, tmp_path / "out.mkv")

@@ -9,6 +9,7 @@ from typing import Any
 
 import av
 import pytest
+from sample_videos import cut_short
 from written_videos import (
     CONSTANT,
     VARYING,
@@ -141,8 +142,7 @@ def test_a_segment_states_its_frames_label_and_delay(written):
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.5, 0.9, 0.999])
 def test_a_segment_that_is_cut_short_is_found(written, share):
-    data = written.read_bytes()
-    written.write_bytes(data[: int(len(data) * share)])
+    cut_short(written, share)
     with pytest.raises(MediaError, match=r"0\.segment: not a whole segment"):
         check_segment(written)
 

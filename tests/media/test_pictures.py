@@ -6,7 +6,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from sample_pictures import ENCODERS, write_frame, write_picture, write_rgb
+from sample_pictures import ENCODERS, write_frame, write_picture
 from written_videos import frames_of
 
 from vidrestore.errors import MediaError
@@ -66,12 +66,6 @@ def test_a_truncated_picture_is_refused(tmp_path):
     (tmp_path / "a.png").write_bytes(content[:40])
     with pytest.raises(MediaError, match="a.png"):
         read_picture(tmp_path / "a.png")
-
-
-def test_samples_of_png_are_not_changed(tmp_path):
-    picture = np.random.default_rng(0).integers(0, 256, (3, 17, 22), dtype=np.uint8)
-    write_rgb(tmp_path / "a.png", picture)
-    assert (read_rgb(tmp_path / "a.png") == picture).all()
 
 
 @pytest.mark.parametrize("suffix", ENCODERS)

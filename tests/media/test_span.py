@@ -1,6 +1,7 @@
 """A part of a video: the frames that begin in it, and all other streams cut to the same moments."""
 
 import io
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -166,17 +167,19 @@ def test_times_count_from_the_first_frame(tmp_path):
     assert_same_pixels(frames_of(output), frames_of(source)[2:])
 
 
+def copied_by(copier: StreamCopier) -> list[tuple[bytes, int | None]]:
+    """Packets of the first stream beside the picture."""
+    with av.open(io.BytesIO(), "w", format="matroska") as output, closing(copier):
+        copier.add(output, 1)
+        copier.start()
+        return [(bytes(packet), packet.pts) for packet in copier.up_to(None)]
+
+
 def test_seeking_finds_the_packets_that_reading_all_finds(tmp_path, monkeypatch):
     source = long_video(tmp_path / "in.mkv")
 
     def copied() -> list[tuple[bytes, int | None]]:
-        copier = StreamCopier(str(source), Cut(Span(23000, 26000), Fraction(1, 1000)))
-        with av.open(io.BytesIO(), "w", format="matroska") as output:
-            copier.add(output, 1)
-            copier.start()
-            found = [(bytes(packet), packet.pts) for packet in copier.up_to(None)]
-        copier.close()
-        return found
+        return copied_by(StreamCopier(str(source), Cut(Span(23000, 26000), Fraction(1, 1000))))
 
     sought = copied()
     monkeypatch.setattr(StreamCopier, "_seek", lambda self: None)
@@ -193,11 +196,7 @@ def test_the_rest_of_a_long_video_is_not_read(tmp_path):
             return super().is_passed_by(packet)
 
     copier = StreamCopier(str(source), Watched(Span(None, 1000), Fraction(1, 1000)))
-    with av.open(io.BytesIO(), "w", format="matroska") as output:
-        copier.add(output, 1)
-        copier.start()
-        assert [packet.pts for packet in copier.up_to(None)] == [0, 250, 500, 750]
-    copier.close()
+    assert [pts for _, pts in copied_by(copier)] == [0, 250, 500, 750]
     assert max(read) < 13
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from recovery_systems import moved
 
 from vidrestore.models.dust import Dust, DustConfig, dct_dictionary, soft_threshold
 from vidrestore.models.fast.linear import PackedLinear
@@ -15,11 +16,7 @@ def small(**changes: object) -> DustConfig:
 def trained_a_little(config: DustConfig) -> Dust:
     """Weights moved off their symmetric start, so that a wrong transpose shows."""
     torch.manual_seed(3)
-    network = Dust(config).eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += 0.01 * torch.randn_like(parameter)
-    return network
+    return moved(Dust(config).eval(), 0.01)
 
 
 @pytest.mark.parametrize(

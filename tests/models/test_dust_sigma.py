@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from recovery_systems import moved
 from torch import Tensor
 
 from vidrestore.models import dust, dust_sigma
@@ -13,11 +14,7 @@ from vidrestore.models.fast.linear import PackedLinear, PlainLinear
 def trained_a_little(**changes: int) -> SigmaDust:
     """Weights moved off their symmetric start, so that a wrong transpose or a swapped curve shows."""
     torch.manual_seed(1)
-    network = SigmaDust(SigmaDustConfig(patch=4, atoms=64, **changes)).eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
-    return network
+    return moved(SigmaDust(SigmaDustConfig(patch=4, atoms=64, **changes)).eval(), 0.05)
 
 
 def equations(network: SigmaDust, noisy: Tensor, sigma: float) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sample_pictures import write_rgb
-from sample_videos import sample_planes, write_video
+from sample_videos import cut_short, sample_planes, write_video
 
 from vidrestore.errors import DatasetError, MediaError
 from vidrestore.evaluation.sequence_frames import area_matrix, eight_bits, grey
@@ -140,8 +140,7 @@ def test_a_clip_without_frames_or_with_frames_of_two_sizes_is_an_error():
 def test_a_damaged_video_is_an_error(tmp_path):
     path = tmp_path / "video.mkv"
     write_video(path, frames=40, pix_fmt="gray")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) * 2 // 3])
+    cut_short(path, 2 / 3)
     sequence = FrameSequence("video", tmp_path, ("video.mkv",), video=True)
     with pytest.raises(
         MediaError,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from recovery_systems import ATOMS, MEASUREMENTS, PIXELS, patches, system
+from recovery_systems import ATOMS, MEASUREMENTS, PIXELS, moved, patches, system
 from torch import Tensor, nn
 
 from vidrestore.models.dust import Dust, DustConfig
@@ -130,11 +130,7 @@ def test_algorithm_1_equals_its_lines_with_the_step_that_is_sure_to_converge(mea
 
 def dust(**changes: Any) -> Dust:
     torch.manual_seed(3)
-    network = Dust(DustConfig(4, ATOMS, **changes)).double().eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += 0.01 * torch.randn_like(parameter)
-    return network
+    return moved(Dust(DustConfig(4, ATOMS, **changes)).double().eval(), 0.01)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 4])

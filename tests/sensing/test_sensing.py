@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from sample_videos import write_video
+from sample_videos import cut_short, write_video
 from sensing_networks import PATCH, exact_network, save_network
 from written_videos import described, extras, frames_of, made_frames, rich_video, write
 
@@ -246,8 +246,7 @@ def test_sound_is_left_out_and_both_commands_warn(exact, tmp_path):
 
 def test_a_damaged_video_is_measured_as_far_as_it_goes_and_its_damage_reported(tmp_path, exact):
     write_video(tmp_path / "video.mkv", 40)
-    whole = (tmp_path / "video.mkv").read_bytes()
-    (tmp_path / "video.mkv").write_bytes(whole[: len(whole) // 2])
+    cut_short(tmp_path / "video.mkv")
     summary = vidrestore.sense(tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact))
     assert summary.exit_code == 4 and 0 < summary.frames < 40
 
@@ -299,8 +298,7 @@ def test_files_without_measurements_are_refused(content, reason, tmp_path):
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
 def test_a_file_that_was_cut_short_is_refused(share, measured, exact):
-    whole = measured.read_bytes()
-    measured.write_bytes(whole[: int(share * len(whole))])
+    cut_short(measured, share)
     refused(measured, MediaError, "not fully covered; if it is one, it was cut short", model=str(exact))
 
 

@@ -12,7 +12,16 @@ from unittest.mock import Mock
 import pytest
 import torch
 from command_line import run as command
-from training_runs import RecordedEvents, equal, tensors, tiny_run, write_clips, write_config
+from training_runs import (
+    PRINTED,
+    SENSING,
+    RecordedEvents,
+    equal,
+    tensors,
+    tiny_run,
+    write_clips,
+    write_config,
+)
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.training import loop
@@ -25,7 +34,6 @@ from vidrestore.training.objective import batch_loss, group_psnr, validation_sig
 from vidrestore.weights import read_card
 
 CPU = torch.device("cpu")
-PRINTED = {"kind": "printed", "degree": None, "temperature": True}
 
 
 # Learning
@@ -36,7 +44,7 @@ PRINTED = {"kind": "printed", "degree": None, "temperature": True}
     [
         {},
         {"model": PRINTED, "training": {"sigma": [20.0]}},
-        {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}, "training": {"sigma": [0.0]}},
+        SENSING,
     ],
     ids=["every sigma", "printed, one sigma", "compressed sensing"],
 )
@@ -94,9 +102,7 @@ def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path):
 
 
 def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path):
-    network = Run(
-        tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU
-    ).network
+    network = Run(tiny_run(tmp_path, SENSING), tmp_path, CPU).network
     clean = 255 * torch.rand(4, 20, 16)
     noise = torch.randn(4, 20, 6, generator=torch.Generator().manual_seed(7))
     measured = network.measure(clean)
@@ -105,9 +111,7 @@ def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path):
 
 
 def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path):
-    network = Run(
-        tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU
-    ).network
+    network = Run(tiny_run(tmp_path, SENSING), tmp_path, CPU).network
     groups = torch.randint(0, 256, (450, 20, 16), dtype=torch.uint8)
     with torch.no_grad():
         error = network(network.measure(groups.float())).clamp(0, 255) - groups
