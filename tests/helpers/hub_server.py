@@ -14,16 +14,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """`files` maps a path in the repository to its content; `truncate` cuts each body that many bytes short;
-    `redirect` is where who asks for a body is sent, such as /elsewhere, which serves `decoy`.
-    """
+    """`files` maps a path in the repository to its content; `truncate` cuts each body by so many bytes."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), HubHandler)
         self.files = files
         self.truncate = 0
-        self.redirect: str | None = None
-        self.decoy = b""
         self.downloads = 0
 
     @property
@@ -47,18 +43,10 @@ class HubHandler(BaseHTTPRequestHandler):
         )
         if self.path == f"/api/models/{REPOSITORY}/revision/main":
             content = json.dumps({"id": REPOSITORY, "sha": COMMIT}).encode()
-        if self.path == "/elsewhere":
-            content = self.server.decoy
         if content is None:
             self.send_response(404)
             self.send_header("X-Error-Code", "EntryNotFound")
             self.send_header("X-Repo-Commit", COMMIT)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        if send_body and self.server.redirect and self.path.startswith(prefix):
-            self.send_response(302)
-            self.send_header("Location", self.server.redirect)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
