@@ -109,7 +109,7 @@ def import_weights(
         str,
         typer.Option(
             metavar="F.json|JSON",
-            help="Arguments of the authors' constructor; inferred from the tensors if possible.",
+            help="Arguments of the authors' constructor that no tensor shows.",
         ),
     ] = "{}",
     parameters: Annotated[
