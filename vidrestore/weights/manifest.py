@@ -85,7 +85,7 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
     """Return the entries of the manifest in `folder`, by default the bundled one. Raises CheckpointError."""
     path = (folder or weights_folder()) / "manifest.json"
     try:
-        document = parse_json(read_limited(path, 8 * MEGABYTE, follow=True))
+        document = parse_json(read_limited(path, 8 * MEGABYTE))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: the manifest is missing; install vidrestore again") from error
     except (OSError, ValueError) as error:
@@ -137,7 +137,7 @@ def cards_for(task: str | None, cards: Mapping[str, Card]) -> list[Card]:
 
 def sha256_of(path: Path) -> str:
     """Return the hex digest of a file's content."""
-    with open_regular(path, follow=True) as stream:
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
