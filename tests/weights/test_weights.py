@@ -347,16 +347,12 @@ def flipped(content: bytes) -> bytes:
             r"sha256 [0-9a-f]{12}… but the manifest says [0-9a-f]{12}…; fetch the file again",
         ),
         (
-            lambda path: path.write_bytes(path.read_bytes()[:-1]),
-            r"\d+ bytes, but the manifest says \d+",
-        ),
-        (
             lambda path: edit_manifest(path.parent, config={"width": 5}),
             r"config {'width': 4}, but the manifest says {'width': 5}",
         ),
         (Path.unlink, "the file of 'tiny-denoise' is missing"),
     ],
-    ids=["a bit", "a byte", "the manifest", "all"],
+    ids=["a bit", "the manifest", "all"],
 )
 def test_a_file_that_is_not_the_manifests_is_refused(folder, damage, message):
     damage(folder / "tiny-denoise.safetensors")
@@ -605,9 +601,7 @@ def test_a_folder_or_a_pipe_in_place_of_a_checkpoint_is_refused_at_once(tmp_path
     (tmp_path / "folder.pth").mkdir()
     os.mkfifo(tmp_path / "pipe.pth")
     for name in ("folder.pth", "pipe.pth"):
-        with pytest.raises(
-            CheckpointError, match=f"{name}: is a folder or a device, but a file was expected"
-        ):
+        with pytest.raises(CheckpointError, match=f"{name}: can't be read .*, but a regular file"):
             weights.import_checkpoint(tmp_path / name, tmp_path / "ours.safetensors", family="tiny")
 
 

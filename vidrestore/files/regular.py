@@ -67,14 +67,9 @@ def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o600) 
     raise _wrong_kind(path, status)
 
 
-def open_regular(path: Path | str, *, limit: int | None = None) -> io.BufferedReader:
-    """Open a regular file of at most `limit` bytes for reading. Raises OSError with the reason."""
-    file = os.fdopen(open_descriptor(Path(path)), "rb")
-    size = os.fstat(file.fileno()).st_size
-    if limit is not None and size > limit:
-        file.close()
-        raise too_large(path, limit)
-    return file
+def open_regular(path: Path | str) -> io.BufferedReader:
+    """Open a regular file for reading. Raises OSError with the reason."""
+    return os.fdopen(open_descriptor(Path(path)), "rb")
 
 
 def check_regular(path: Path) -> None:
@@ -86,18 +81,12 @@ def check_regular(path: Path) -> None:
 
 def read_limited(path: Path, limit: int) -> bytes:
     """Return the content of a regular file of at most `limit` bytes. Raises OSError with the reason."""
-    with open_regular(path, limit=limit) as file:
-        content = file.read(limit + 1)  # it may have grown
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
     if len(content) > limit:
-        raise too_large(path, limit)
+        reason = f"larger than {limit // MEGABYTE} MB, which no such file is"
+        raise UnexpectedFileError(errno.EINVAL, reason, str(path))
     return content
-
-
-def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
-    """Return the error for a file with more than `limit` bytes."""
-    return UnexpectedFileError(
-        errno.EINVAL, f"larger than {limit // MEGABYTE} MB, which no such file is", str(path)
-    )
 
 
 def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:

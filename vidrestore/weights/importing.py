@@ -111,8 +111,6 @@ def _is_entry(entry: tuple[Any, Any]) -> bool:
 def _unpickle(source: Path) -> Any:
     import torch
 
-    if source.exists() and not source.is_file():
-        raise CheckpointError(f"{source}: is a folder or a device, but a file was expected")
     try:
         check_pickled(source)
         return torch.load(source, map_location="cpu", weights_only=True)
