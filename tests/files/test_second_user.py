@@ -62,8 +62,6 @@ def untouched(folder: Path) -> bool:
     [
         ("mkdir -m 2770 WORK", "belongs to another user"),
         ("mkdir -m 777 WORK; ln -s ../victim WORK/job.lock", "belongs to another user"),
-        ("mkdir -m 777 WORK; ln -s ../victim WORK/00000000-00000004.segment", "belongs to another user"),
-        ("mkdir -m 777 WORK; mkfifo WORK/job.json", "belongs to another user"),
         ("mkfifo WORK", "not a folder"),
     ],
 )
