@@ -38,7 +38,7 @@ def test_version_names_the_tool_and_its_version(capsys, flag):
 
 
 def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys):
-    assert run("weights", "pull", "no-such-weights") == 1
+    assert run("weights", "verify", "no-such-weights") == 1
     written = capsys.readouterr()
     assert written.out == ""
     assert written.err.startswith("vidrestore: no weights named 'no-such-weights'; the manifest has: ")

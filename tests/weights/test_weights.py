@@ -440,7 +440,7 @@ sys.exit()
 
 
 LOAD = f"print(load_model({ADDRESS!r}).card.family)"
-PULL = f"print(pull({ADDRESS!r}, quiet=True))"
+PULL = f"print(pull({ADDRESS!r}, quiet=True)[1])"
 
 
 @pytest.fixture
@@ -480,15 +480,13 @@ def test_a_file_that_is_missing_or_incomplete_is_not_loaded(
 def test_a_branch_is_resolved_to_its_commit(run_with_hub, folder, content):
     with hub_server.serving({"model.safetensors": content}) as server:
         for name in (hub_server.REPOSITORY, f"hf:{hub_server.REPOSITORY}@main/model.safetensors"):
-            result = run_with_hub(
-                f"print(resolve({name!r}), pull(resolve({name!r})))", folder, server.address
-            )
+            result = run_with_hub(f"print(*pull({name!r}))", folder, server.address)
             address, path = result.split(" ")
             assert address == f"hf:{hub_server.REPOSITORY}@{hub_server.COMMIT}/model.safetensors"
             assert Path(path).read_bytes() == content
-        result = run_with_hub("resolve('someone/else')", folder, server.address)
+        result = run_with_hub("pull('someone/else')", folder, server.address)
         assert "someone/else: can't be resolved to a commit; check the address and the network" in result
-    result = run_with_hub("resolve('someone/else')", folder, server.address, HF_HUB_OFFLINE="1")
+    result = run_with_hub("pull('someone/else')", folder, server.address, HF_HUB_OFFLINE="1")
     assert "HF_HUB_OFFLINE is set" in result
 
 

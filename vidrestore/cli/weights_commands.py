@@ -78,8 +78,7 @@ def verify(
 @app.command(cls=LegibleCommand)
 def pull(
     names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME...", help="owner/repo of the hub, or names of bundled weights."),
+        list[str], typer.Argument(metavar="ADDRESS...", help="Repositories or files of the hub.")
     ],
     quiet: Quiet = False,
 ) -> None:
@@ -91,8 +90,8 @@ def pull(
     from vidrestore import weights
 
     for name in names:
-        address = weights.resolve(name)
-        show(f"{address}: {weights.pull(address, quiet=quiet)}")
+        address, path = weights.pull(name, quiet=quiet)
+        show(f"{address}: {path}")
 
 
 @app.command("import", cls=LegibleCommand)

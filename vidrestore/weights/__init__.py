@@ -43,7 +43,6 @@ __all__ = [
     "pull",
     "read_card",
     "read_manifest",
-    "resolve",
     "save_model",
     "verify",
     "weights_folder",
@@ -85,21 +84,20 @@ def card_of(source: str | Path, folder: Path | None = None, task: str | None = N
     return read_card(_file(name), sha256="") if is_file(name) else find_card(name, folder, task)
 
 
-def resolve(source: str) -> str:
-    """Return a hub address with its current commit, or a manifest name unchanged. Raises CheckpointError."""
-    return str(hub.resolve(source)) if "/" in source else source
+def pull(source: str, *, quiet: bool = False) -> tuple[str, Path]:
+    """Fetch weights from the Hugging Face Hub and load them once; return their address and their file.
 
-
-def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
-    """Return the checked file of weights, fetched if it is not bundled. Raises CheckpointError."""
+    `source` is an address or [hf:]owner/repo[@revision][/file.safetensors], whose commit is looked up. Raises
+    CheckpointError.
+    """
     if quiet:
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()
-    path, card = _checked_file(source, folder)
-    if card is None:
-        read_model(path)
-    return path
+    address = hub.resolve(source)
+    path = hub.fetch(address)
+    read_model(path)
+    return str(address), path
 
 
 def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
