@@ -64,7 +64,7 @@ def bench(
     ] = 60,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
-    """Measure each stage and the whole against what this machine can do.
+    """Measure each stage alone, and the whole against what all cores could do.
 
     Examples:
       vidrestore bench
@@ -78,7 +78,7 @@ def bench(
         encoder=EncoderOptions(lossless=lossless),
     )
     if not json:
-        print_line("measuring the machine, each stage alone and the whole: about a minute", sys.stderr)
+        print_line("measuring each stage alone and the whole: about a minute", sys.stderr)
     with listening(quiet=json) as on_event:
         on_event(Progressed(source or task, 0, stage="bench"))
         benchmark = bench(source, task=task, options=bench_options, size=size, frames=frames)
@@ -99,22 +99,12 @@ def default_sigma(model: str | None) -> float | Literal["auto"]:
 
 def lines(benchmark: Benchmark) -> Iterator[str]:
     """Yield the lines of the table for a reader."""
-    peaks = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in benchmark.peaks.items())
-    yield (
-        f"{benchmark.model} on {benchmark.source}, {counted_words(benchmark.cores, 'core')}; "
-        f"matrix products, 10^9 operations per second: {peaks}"
-    )
+    yield f"{benchmark.model} on {benchmark.source}, {counted_words(benchmark.cores, 'core')}"
     yield "stage      CPU ms/frame   fps alone"
     for stage in (*benchmark.stages, benchmark.whole):
         yield f"{stage.name:<9} {1e3 * stage.cpu:>13.2f} {1 / stage.seconds:>11.1f}"
     total = sum(stage.cpu for stage in benchmark.stages)
     bound = f"{benchmark.cores} / {1e3 * total:.2f} ms = {benchmark.bound:.1f} fps"
     yield f"whole: {benchmark.fps:.1f} fps, {benchmark.share:.0%} of cores / sum of the stages ({bound})"
-    if benchmark.network is not None:
-        rate = f"{benchmark.network.operations / 1e9:.0f} * 10^9 operations per second"
-        yield (
-            f"network alone: {rate}, {benchmark.network_share:.0%} of the peak of "
-            f"{benchmark.network.numbers} products"
-        )
     memory = f"{benchmark.memory / 1e6:.0f} MB" if benchmark.memory else "unknown"
     yield f"peak memory {memory}; loading the model {benchmark.loading:.2f} s"
