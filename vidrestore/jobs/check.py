@@ -35,11 +35,11 @@ def check(
     streams to copy and the weights, in this order. Yield the job, or the summary if nothing is left to do.
 
     `load` returns the restorer of a step, by default that of its task. `find` finds the part of the source to
-    restore, by default that of `start` and `duration`. With `locks`, a job that has segments locks its work
-    folder; `folder` is one that the caller has locked. Raises VidRestoreError.
+    restore, by default that of `start` and `duration`. With `locks`, the work folder is locked, which
+    pipes don't have; `folder` is one that the caller has locked. Raises VidRestoreError.
     """
     request.output.check(request.source, overwrite=True, cfr=request.options.cfr)
-    work_folder = WorkFolder.of(request) if request.has_segments and not folder else None
+    work_folder = None if folder or request.is_piped else WorkFolder.of(request)
     with work_folder.locked() if work_folder and locks else nullcontext():
         folder = folder or (work_folder if locks else None)
         try:

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -22,7 +22,6 @@ from vidrestore.files.regular import write_problem
 from vidrestore.jobs.check import check, earlier_summary, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader
-from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.reader import expected_frames
 from vidrestore.media.source import PIPE, Source, Target, standard_input
 from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
@@ -95,7 +94,7 @@ def restore_request(
         from vidrestore.jobs.segmented import SegmentedWork  # loads torch
 
         work = SegmentedWork.begin(job, job.folder, on_event)
-        with warn_if_stopped(job, job.folder, on_event, work):
+        with warn_if_stopped(work):
             began = time.monotonic()
             job.begin(on_event)
             run(work)
@@ -110,38 +109,31 @@ def join(work: SegmentedWork, began: float) -> Summary:
 
 
 @contextmanager
-def warn_if_stopped(
-    job: Job, folder: WorkFolder | None, on_event: Listener, work: SegmentedWork | None = None
-) -> Iterator[None]:
-    """Warn how many frames of `work` are kept if the run ends early, or that nothing is."""
+def warn_if_stopped(work: SegmentedWork) -> Iterator[None]:
+    """Warn how many frames are kept if the run ends early, or that nothing is."""
     try:
         yield
     except BaseException:
-        count = work.finished_frames() if work else 0
+        count = work.finished_frames()
         amount = "1 frame is" if count == 1 else f"{count} frames are"
-        if folder and count:
-            text = f"stopped; {amount} kept in {folder.path}, and the same command resumes from there"
-            on_event(Warned(job.info.path, text))
-        else:
-            when = " before a clip was finished" if work else ""  # a bar counts parts of clips, too
-            on_event(
-                Warned(job.info.path, f"stopped{when}; nothing is kept, and the same command starts over")
-            )
+        text = f"stopped; {amount} kept in {work.folder.path}, and the same command resumes from there"
+        if not count:  # a bar counts parts of clips, too
+            text = "stopped before a clip was finished; nothing is kept, and the same command starts over"
+        work.on_event(Warned(work.job.info.path, text))
         raise
 
 
 def _stream(job: Job, on_event: Listener) -> Summary:
-    """Restore in one go, such as from or to a pipe."""
+    """Restore from or to a pipe, in one go."""
     from vidrestore.jobs.job import damage_summary
     from vidrestore.jobs.steps import write_frames
 
-    total, piped = expected_frames(job.info, job.plan.span), job.request.is_piped
+    total = expected_frames(job.info, job.plan.span)
     job.begin(on_event)
     job.announce_plan(total, on_event)
     began = time.monotonic()
-    with nullcontext() if piped else warn_if_stopped(job, None, on_event):
-        writer = job.writer()
-        write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
+    writer = job.writer()
+    write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
     job.warn(writer.warnings, on_event)
     return finish(job, began, damage_summary(job.damage, writer.damage), job.steps.retried, on_event)
 

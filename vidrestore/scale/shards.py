@@ -36,10 +36,6 @@ def check_shared(batch: Batch) -> None:
     for request in batch.requests():
         if request.is_piped:
             raise OptionError("several processes need a file to read and a file to write, not a pipe")
-        if not request.has_segments:
-            raise OptionError(
-                "several processes need the noise for denoise after other steps; give it by `sigma`"
-            )
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Shard(Runner):
                 work.plan()
                 part = stack.enter_context(ExitStack())
                 part.enter_context(folder.shard_locked(self.number, self.count))
-            stack.enter_context(warn_if_stopped(job, folder, on_event, work))
+            stack.enter_context(warn_if_stopped(work))
             began, parts = time.monotonic(), divided(range(len(work.segments)), self.count)
             segments = [segment for segment in work.unfinished() if segment.number in parts[self.number - 1]]
             work.restore(segments)
