@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from command_line import run as command
 
-from vidrestore.cli.bench_commands import default_sigma
 from vidrestore.errors import OptionError
 from vidrestore.jobs import bench as benchmarks
 from vidrestore.jobs.bench import Benchmark, Timing
@@ -25,13 +24,6 @@ def test_every_stage_is_measured(capsys):
     assert all(stage["cpu"] > 0 and stage["seconds"] > 0 for stage in found["stages"])
     assert found["cores"] <= os.cpu_count()
     assert found["bound"] == pytest.approx(found["cores"] / sum(stage["cpu"] for stage in found["stages"]))
-
-
-def test_the_noise_is_that_of_the_video_unless_the_weights_take_none(tmp_path):
-    for model in (None, "dust-denoise"):
-        assert default_sigma(model) == benchmarks.NOISE
-    for model in ("mb-taylorformer-h-denoise", "mb-taylorformer-h-derain"):
-        assert default_sigma(model) == "auto"
 
 
 def test_a_person_reads_a_table(capsys):

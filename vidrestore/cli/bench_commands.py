@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,13 +14,13 @@ from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.event_log import counted_words
 from vidrestore.events import Progressed
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.options import RestoreOptions
 from vidrestore.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
 
-OFFERED = ("quality", "model", "device", "precision", "threads")
+OFFERED = ("sigma", "quality", "model", "lossless", "device", "precision", "threads")
 
 
 @with_options(lambda name, option: name in OFFERED)
@@ -38,18 +37,6 @@ def bench(
             autocompletion=lambda: list(TASKS),
         ),
     ] = "denoise",
-    sigma: Annotated[
-        Any,
-        typer.Option(
-            parser=option_values.noise,
-            metavar="SIGMA|auto",
-            show_default="20; auto if the weights take none",
-            help="Noise level, as for denoise.",
-        ),
-    ] = None,
-    lossless: Annotated[
-        bool, typer.Option("--lossless/--lossy", help="Encode as usual instead of without loss.")
-    ] = True,
     size: Annotated[
         Any, typer.Option(parser=option_values.size, metavar="WxH", help="Size of the synthetic video.")
     ] = "854x480",
@@ -72,29 +59,15 @@ def bench(
     """
     from vidrestore.jobs.bench import bench
 
-    bench_options = replace(
-        options,
-        sigma=default_sigma(options.model) if sigma is None else sigma,
-        encoder=EncoderOptions(lossless=lossless),
-    )
     if not json:
         print_line("measuring each stage alone and the whole: about a minute", sys.stderr)
     with listening(quiet=json) as on_event:
         on_event(Progressed(source or task, 0, stage="bench"))
-        benchmark = bench(source, task=task, options=bench_options, size=size, frames=frames)
+        benchmark = bench(source, task=task, options=options, size=size, frames=frames)
     if json:
         show_json(benchmark.to_dict())
     else:
         show(*lines(benchmark))
-
-
-def default_sigma(model: str | None) -> float | Literal["auto"]:
-    """Return the noise of the generated video; "auto" for weights that take none."""
-    from vidrestore.jobs.bench import NOISE
-    from vidrestore.restorers.task_weights import takes_sigma
-    from vidrestore.weights import card_of
-
-    return NOISE if model is None or takes_sigma(card_of(model)) else "auto"
 
 
 def lines(benchmark: Benchmark) -> Iterator[str]:
