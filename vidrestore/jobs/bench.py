@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
-from vidrestore.jobs.check import open_job
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step, load_step
-from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.steps import write_frames
 from vidrestore.media.probe import SourceInfo, StreamInfo
 from vidrestore.media.source import Source, Target

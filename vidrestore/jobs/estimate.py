@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Summary, Warned
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job, plan_source, versions
 from vidrestore.jobs.request import Request, StepLoader
+from vidrestore.jobs.run import check
 from vidrestore.jobs.segmented import LENGTH, segments_of
 from vidrestore.jobs.steps import Stage
 from vidrestore.media.encoding import Encoder

@@ -1,4 +1,4 @@
-"""A job: a restoration that was checked (`jobs.check`), with its loaded steps, its plan and its writer."""
+"""A job: a restoration that was checked (`run.check`), with its loaded steps, its plan and its writer."""
 
 from __future__ import annotations
 

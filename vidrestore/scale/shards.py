@@ -16,10 +16,9 @@ from typing import TypeVar
 from vidrestore.errors import OptionError, OutputExistsError
 from vidrestore.events import Listener, Summary, Warned
 from vidrestore.jobs.batch import Batch, Runner
-from vidrestore.jobs.check import check, earlier_summary
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.jobs.run import join, warn_if_stopped
+from vidrestore.jobs.run import check, earlier_summary, join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 
 T = TypeVar("T")
