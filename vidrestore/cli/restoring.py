@@ -9,13 +9,13 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -138,9 +138,8 @@ class Work:
         self.run, self.batch = run, batch
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
-        restores_all = run.preview is None and not run.dry_run and run.shard is None
         self.listed: BatchList | None = None  # of several inputs, if sidecars are asked for
-        if run.sidecar and restores_all and len(batch.sources) > 1:
+        if run.sidecar and run.shard is None and len(batch.sources) > 1:
             self.listed = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
         self.on_event = with_numbers(self.listed or on_event, batch.sources)
         self.count = 0  # of inputs that did not fail
@@ -176,18 +175,23 @@ class Work:
 
     def _recorded(self, request: Request) -> Summary | Estimate | None:
         """Process one input; write its sidecar and the page about it."""
-        from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
+        from vidrestore.evaluation.report import write_report
+        from vidrestore.jobs.sidecar import (
+            Record,
+            sidecar_content,
+            sidecar_lines,
+            sidecar_path,
+            write_sidecar,
+        )
 
         run = self.run
-        if run.sidecar and (run.preview is not None or request.is_piped):
-            raise OptionError("--sidecar is for files: not with --preview or pipes")
         sidecar = sidecar_path(request.output.name)
         page = None if run.report is None else self._page_of(request.output.name, run.report)
         writes_sidecar = run.sidecar and self._is_to_write(sidecar, request, "output")
         writes_page = page is not None and self._is_to_write(page, request, "report")
         record = Record(self.on_event)
         outcome = self._outcome(request, record)
-        if outcome is None or not (writes_sidecar or writes_page):
+        if not (isinstance(outcome, Summary) and (writes_sidecar or writes_page)):
             return outcome
         content = sidecar_content(sidecar, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
         lines = []
@@ -195,24 +199,21 @@ class Work:
             write_sidecar(sidecar, content)
             lines.append(f"{request.output}: recorded in {sidecar}")
         if page is not None and writes_page:
-            _report(request, outcome, page, content)
-            lines += [f"{request.output}: shown in {page}"] if isinstance(outcome, Summary) else []
+            write_report(page, outcome, request.tasks, request.options, sidecar_lines(content))
+            lines.append(f"{request.output}: shown in {page}")
         for line in lines if not (run.json or run.quiet) else ():
             print_line(line)
         return outcome
 
     def _is_to_write(self, path: Path, request: Request, option: str) -> bool:
         """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
-        A plan of a dry run is replaced. Raises MediaError if it can't be written, OutputExistsError if it
-        exists alone.
+        Raises MediaError if it can't be written, OutputExistsError if it exists alone.
         """
         from vidrestore.files.atomic import check_output
-        from vidrestore.jobs.sidecar import is_plan
 
         overwrite = self.batch.options.overwrite
         is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not overwrite
-        is_replaced = is_left_alone or overwrite or is_plan(path)
-        check_output(path, self.batch.files, overwrite=is_replaced, option=option)
+        check_output(path, self.batch.files, overwrite=is_left_alone or overwrite, option=option)
         if is_left_alone:
             text = f"left alone: {path} exists; remove it for one of this run"
             self.on_event(Warned(request.source.name, text))
@@ -257,12 +258,15 @@ class Work:
         return self.batch.restore(request.with_options(restart=True), on_event)
 
 
-def _check_report(run: RunOptions) -> None:
-    """Raise OptionError if the report can't be written, before hours of work."""
+def _check_records(run: RunOptions) -> None:
+    """Raise OptionError if sidecars or the report can't be written, before hours of work."""
+    restores_files = run.preview is None and not run.dry_run and "-" not in (run.output, *(run.sources or ()))
+    if (run.sidecar or run.report is not None) and not restores_files:
+        raise OptionError(
+            "--sidecar and --report are of restored files: not with --preview, --dry-run or pipes"
+        )
     if run.report is None:
         return
-    if run.preview is not None or "-" in (run.output, *(run.sources or ())):
-        raise OptionError("--report looks at a file: not with --preview or pipes")
     place = Path(run.report)
     if place.suffix and place.suffix.lower() not in (".html", ".htm") and not place.is_dir():
         raise OptionError(
@@ -274,19 +278,6 @@ def _check_report(run: RunOptions) -> None:
         raise OptionError(
             f"--report {run.report}: the folder can't be made ({error.strerror}); choose another"
         ) from error
-
-
-def _report(request: Request, outcome: Summary | Estimate, page: Path, content: Mapping[str, Any]) -> None:
-    """Write the page about one finished or planned video, with the content of its sidecar."""
-    from vidrestore.evaluation.report import write_plan_report, write_report
-    from vidrestore.jobs.sidecar import sidecar_lines
-
-    proof = sidecar_lines(content)
-    if isinstance(outcome, Summary):
-        write_report(page, outcome, request.tasks, request.options, proof)
-    else:
-        lines = [*estimate_lines(outcome), *proof]
-        write_plan_report(page, request.tasks, outcome.plan.source.path, lines)
 
 
 def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOptions]]) -> Batch:
@@ -305,7 +296,7 @@ def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOp
         raise OptionError(
             "--shard, --engine ray and several devices are three ways to share the work; choose one"
         )
-    _check_report(run)
+    _check_records(run)
     runner = None if run.preview is not None or run.dry_run else _runner(run, options.device)
     if is_multi_device:
         from vidrestore.scale.workers import devices_of
