@@ -13,6 +13,8 @@ frame depends on the one or two clips that hold it, so the frames are the same f
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from array import array
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -28,11 +30,11 @@ from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.regular import digest
 from vidrestore.files.stopping import delayed_signals
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
-from vidrestore.jobs.space import check_space, video_sizes
+from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import PictureFiles
 from vidrestore.media.reader import expected_frames
@@ -46,6 +48,9 @@ LENGTH = 240
 # Seconds that the work on a segment takes at most, unless a single clip takes longer. Slow work pays in
 # bytes: segments of 32 frames make videos 2 to 3 % larger, of 16 7 %, of 6 up to 24 % [x264 at crf 16].
 MINUTE = 60.0
+# The least that a video takes: bits per pixel, or without loss a share of the size of its samples. Still
+# pictures at crf 40 take four times as much.
+LEAST_LOSSY, LEAST_LOSSLESS = 0.0005, 0.001
 
 
 @dataclass(frozen=True)
@@ -329,10 +334,8 @@ class SegmentedWork:
         if not (self.overwrite or (self.is_planned and not self.unfinished())):  # it came since the job began
             self.job.request.output.check(self.job.request.source, overwrite=False)
         self._joined().abort()
-        job = self.job
-        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.scale)
-        if warning := check_space(self.folder.path, self.folder.output, *sizes, self.folder.size()):
-            self.on_event(Warned(job.info.path, warning))
+        least = least_size(self.job.output_info.video, self.job.plan.encoder, self.total or 0)
+        check_space(self.folder, least)
 
     def join(self) -> tuple[str, ...]:
         """Join all segments, check and name the output, and then remove the segments; return warnings for the
@@ -402,3 +405,30 @@ def _begin_job(
 def _fact(name: str, step: int) -> str:
     """Return the name of a fact about a step in the record of a job."""
     return f"{name}{step + 1}" if step else name
+
+
+def least_size(video: VideoInfo, encoder: EncoderChoice, frames: int) -> int:
+    """Return how many bytes the encoded frames take at least."""
+    height, width, pixels = video.height, video.width, video.format
+    if not (encoder.lossless or encoder.encoder == "ffv1"):
+        return int(frames * height * width * LEAST_LOSSY / 8)
+    sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
+    samples = sum(rows * columns for rows, columns in sizes)
+    return int(frames * samples * (1 if pixels.depth == 8 else 2) * LEAST_LOSSLESS)
+
+
+def check_space(folder: WorkFolder, least: int) -> None:
+    """Raise MediaError if there is no room for segments and the video joined from them, `least` bytes each,
+    which are there at the same time.
+    """
+    work, home = folder.path, folder.output.absolute().parent
+    demands = {work: least - folder.size(), home: least}
+    if os.stat(work).st_dev == os.stat(home).st_dev:
+        demands = {work: 2 * least - folder.size()}
+    for place, demand in demands.items():
+        if (free := shutil.disk_usage(place).free) < demand:
+            why = ", as joining needs twice the output's size" if len(demands) == 1 else ""
+            raise MediaError(
+                f"{place}: {free / 1e6:.1f} MB free, but at least {demand / 1e6:.1f} MB are needed{why}; "
+                "free some, or choose another place with `output` or `work_dir`"
+            )
