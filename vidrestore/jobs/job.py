@@ -13,7 +13,7 @@ from vidrestore import __version__
 from vidrestore.errors import MediaError
 from vidrestore.event_log import counted_words
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
-from vidrestore.frames import Frame, Scale, Span
+from vidrestore.frames import Frame, Span
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
@@ -55,14 +55,9 @@ class Job:
         return self.request.options
 
     @property
-    def scale(self) -> Scale:
-        """The size of the output over that of the source."""
-        return self.steps.scale
-
-    @property
     def output_info(self) -> SourceInfo:
         """The source as the output has it: larger after `sr`."""
-        return replace(self.info, video=enlarged_video(self.info.video, self.scale))
+        return replace(self.info, video=enlarged_video(self.info.video, self.steps.scale))
 
     def identity(self) -> dict[str, Any]:
         """Return everything that alters the encoded frames, as JSON values.

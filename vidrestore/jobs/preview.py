@@ -67,7 +67,7 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
 def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
     """Return how many frames were written, and the warnings of the writer."""
     sources: deque[Frame] = deque()
-    scale = job.scale
+    scale = job.steps.scale
     wide = side_by_side_info(job.info, scale)
     sound, warnings = _sound(job, drop)
     if sound:

@@ -61,13 +61,9 @@ class Segment:
     first: int
     stop: int
 
-    @property
-    def frames(self) -> int:
-        return self.stop - self.first
-
 
 def frame_count(segments: Iterable[Segment]) -> int:
-    return sum(segment.frames for segment in segments)
+    return sum(segment.stop - segment.first for segment in segments)
 
 
 def segments_of(timeline: Timeline, length: int) -> Iterator[Segment]:
@@ -116,14 +112,25 @@ class SegmentedWork:
         """Resume what is in the folder, or begin the job there; if it is `shared`, other processes work on
         it, too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
         """
-        identity = job.identity()
-        began = _begin_job(job, folder, identity, on_event, shared=shared)
-        for step, stage in enumerate(job.steps.stages):  # memory may be other now
-            stage.length, stage.overlap = began[_fact("clip", step)], began[_fact("overlap", step)]
+        identity, options, stages = job.identity(), job.options, job.steps.stages
+        facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
+        facts["clips"] = [[stage.length, stage.overlap] for stage in stages]
+        begin = partial(
+            folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite
+        )
+        try:
+            began = begin(restart=options.restart and not shared)
+        except DifferentJobError as error:
+            if shared or not options.overwrite:
+                raise
+            on_event(Warned(job.info.path, f"{error.difference}; it was discarded"))
+            began = begin(restart=True)
+        for stage, (length, overlap) in zip(stages, began["clips"], strict=True):  # memory may be other now
+            stage.length, stage.overlap = length, overlap
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
         work = cls(job, folder, on_event, digest(identity), overwrite=began["overwrite"])
-        work.load_plan()
+        work._load_plan()
         job.warn(folder.warnings, on_event)
         return work
 
@@ -161,18 +168,16 @@ class SegmentedWork:
         self.folder.write("plan", content | facts)
         self._set_facts(facts)
 
-    def load_plan(self) -> bool:
-        """Load the plan if a process has finished it; return False otherwise."""
+    def _load_plan(self) -> None:
+        """Load the plan if a process has finished it."""
         record = self.folder.read("plan")
-        if record is not None and record["name"] == self.name:
-            try:
-                self.job.plan.timeline = Timeline.from_compact(record["timeline"])
-            except ValueError as error:
-                self.folder.note_broken("plan", error)
-            else:
-                self._set_facts(record)
-                return True
-        return False
+        if record is None or record["name"] != self.name:
+            return
+        try:
+            self.job.plan.timeline = Timeline.from_compact(record["timeline"])
+            self._set_facts(record)
+        except ValueError as error:
+            self.folder.note_broken("plan", error)
 
     def _set_facts(self, facts: Mapping[str, Any]) -> None:
         self.is_planned = True
@@ -383,28 +388,6 @@ class SegmentedWork:
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
             tag=tag,
         )
-
-
-def _begin_job(
-    job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, shared: bool
-) -> dict[str, Any]:
-    """Begin the job in the folder, or resume it; return its record."""
-    options, facts = job.options, dict[str, Any](encoder_threads=job.plan.encoder.threads)
-    for step, stage in enumerate(job.steps.stages):
-        facts |= {_fact("clip", step): stage.length, _fact("overlap", step): stage.overlap}
-    begin = partial(folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite)
-    try:
-        return begin(restart=options.restart and not shared)
-    except DifferentJobError as error:
-        if shared or not options.overwrite:
-            raise
-        on_event(Warned(job.info.path, f"{error.difference}; it was discarded"))
-    return begin(restart=True)
-
-
-def _fact(name: str, step: int) -> str:
-    """Return the name of a fact about a step in the record of a job."""
-    return f"{name}{step + 1}" if step else name
 
 
 def least_size(video: VideoInfo, encoder: EncoderChoice, frames: int) -> int:
