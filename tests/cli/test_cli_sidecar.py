@@ -82,7 +82,7 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
         ("[", "Expecting value"),
         ("3", "an object was expected"),
         ("[" * 5000, "nested too deeply"),
-        ('{"sidecar": 1, "source": 3}', "source"),
+        ('{"sidecar": 1, "source": 3, "result": 3}', "source"),
         ({"sha256": None}, "source.sha256 must be a valid string, found None"),
         ({"sha256": "0"}, "source.sha256 must match pattern"),
         ({"path": "a\0b"}, "source.path must match pattern"),
@@ -93,8 +93,8 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
 )
 def test_verify_refuses_what_no_run_has_recorded(content, reason, tmp_path, capsys):
     if isinstance(content, dict):
-        source = {"path": "a.mkv", "bytes": 0, "sha256": "0" * 64} | content
-        content = json.dumps({"sidecar": 1, "source": source, "result": source})
+        recorded = {"path": "a.mkv", "bytes": 0, "sha256": "0" * 64}
+        content = json.dumps({"sidecar": 1, "source": recorded | content, "result": recorded})
     content = content.encode() if isinstance(content, str) else content
     (tmp_path / "other.json").write_bytes(content)
     assert verify(tmp_path / "other.json") == 1
