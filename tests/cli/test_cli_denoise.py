@@ -404,15 +404,6 @@ def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
 # What is said before the work
 
 
-def test_missing_inputs_are_named_before_the_work_on_the_others(tmp_path, capsys):
-    for name in "ab":
-        write_video(tmp_path / f"{name}.mkv", 2)
-    assert run(tmp_path / "a.mkv", tmp_path / "b.mkv", tmp_path / "gone.mkv", "--lossless") == 3
-    said = capsys.readouterr().err
-    first = said.index("gone.mkv: warning: no such file; the other inputs are restored")
-    assert first < said.index("a.mkv: denoise with")
-
-
 @pytest.mark.parametrize(
     "options, words",
     [
