@@ -422,14 +422,6 @@ def test_a_wrong_option_is_said_before_an_output_that_exists(tmp_path, capsys, o
     )
 
 
-def test_options_that_do_not_what_they_seem_to_are_told(tmp_path, capsys):
-    write_video(tmp_path / "a.mkv", 2)
-    assert run(tmp_path / "a.mkv", "--sigma", "0", "--threads", "1000", "--lossless") == 0
-    said = capsys.readouterr().err
-    assert "--threads 1000: " in said and "as many as there are cores" in said
-    assert "--sigma 0 says that there is no noise: nothing is denoised" in said
-
-
 def test_a_folder_whose_videos_are_below_names_the_option(tmp_path, capsys):
     (tmp_path / "films" / "below").mkdir(parents=True)
     write_video(tmp_path / "films" / "below" / "a.mkv", 2)
