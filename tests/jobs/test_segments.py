@@ -28,10 +28,9 @@ from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Event, Planned, Warned, ignore_event
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs import segmented
-from vidrestore.jobs.check import open_job
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
-from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
 from vidrestore.media import encoders
 from vidrestore.media.reader import VideoReader
@@ -428,7 +427,7 @@ def test_a_broken_file_of_the_job_costs_work_but_no_video_and_is_named(tmp_path,
 
 @pytest.mark.parametrize(
     "name, change",
-    [("job", {"clip": 1 << 40}), ("job", {"encoder_threads": 1 << 70}), ("plan", {"damage": ""})],
+    [("job", {"clips": [[1 << 40, 4]]}), ("job", {"encoder_threads": 1 << 70}), ("plan", {"damage": ""})],
 )
 def test_a_file_of_the_job_that_was_changed_is_broken(tmp_path, source, name, change):
     """As by an error of the disk: the content has the right types, and not its checksum."""

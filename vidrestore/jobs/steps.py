@@ -14,6 +14,7 @@ from itertools import islice
 from statistics import fmean
 
 from vidrestore.clips import Bounds, clip_bounds, needed_clips, owned_span, owners
+from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.request import Step
 from vidrestore.media.coding_loss import kind_by_coding
@@ -87,23 +88,30 @@ class Stage:
         return len(timeline.pts) if once else sum(clip.stop - clip.first for clip in timeline.clips)
 
     def plan_after(self, plan: Plan) -> Plan:
-        """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
-        timeline, sigma = plan.timeline, 0.0 if self.clips.sigma is None else self.clips.sigma
+        """Return the plan of this later step from the finished plan of the first one."""
+        timeline = plan.timeline
         bounds = clip_bounds(len(timeline.pts), timeline.cuts, self.length, self.overlap)
-        sigmas = (sigma,) * colour_planes(self.video.format)
+        sigmas = (self.clips.sigma or 0.0,) * colour_planes(self.video.format)
         clips = [Clip(first, stop, sigmas) for first, stop in bounds]
         timeline = replace(timeline, length=self.length, overlap=self.overlap, clips=clips)
         return replace(plan, timeline=timeline)
 
 
 class Steps:
-    """Loaded steps for one video."""
+    """Loaded steps for one video. Raises OptionError for a later step that would measure noise: a plan has
+    only that of the source.
+    """
 
     def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
         self.stages: list[Stage] = []
         self.scale: Scale = 1  # of the last step's frames
         for step, restorer in zip(steps, restorers, strict=True):
             stage = Stage(step, restorer, video)
+            if self.stages and stage.clips.sigma is None:
+                raise OptionError(
+                    f"{step.task} measures the noise of the source, so only as the first step; let it be the "
+                    f"first, or give the noise, as in `settings={step.task}.sigma=10`"
+                )
             stage.clips.share = 1 / len(steps)
             self.stages.append(stage)
             self.scale *= stage.clips.scale
