@@ -148,11 +148,11 @@ def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | 
     return PixelFormat(stem + suffix, family, depth, *shifts, alpha=alpha)
 
 
-def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
+def planes_of(frame: VideoFrame) -> tuple[NDArray[Any], ...]:
     """Copy the delivered planes of a decoded frame, each (height, width), in uint8, uint16 or float32. Raises
-    MediaError for a palette with transparent colours.
+    MediaError as `layout_of` does, and for a palette with transparent colours.
     """
-    stored = frame.planes
+    stored, layout = frame.planes, layout_of(frame.format.name)
     if layout.fields:
         values = _take(stored[0], PlaneSamples(0), layout, frame.height, frame.width)
         if layout.stored.itemsize == 1:
