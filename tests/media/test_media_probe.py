@@ -82,7 +82,7 @@ def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
     "name", ["monow", "bayer_rggb8", "cuda", "xyz12le", "rgb8", "x2rgb10le", "rgbaf16le"]
 )
 def test_an_unsupported_pixel_format_is_refused_with_advice(name):
-    with pytest.raises(MediaError, match=f"{name} .* is not supported; convert first"):
+    with pytest.raises(MediaError, match=f"{name} is not supported; convert first"):
         layout_of(name)
 
 
