@@ -113,15 +113,15 @@ def frames_in(path: Path) -> int:
         return len(list(reader.frames()))
 
 
-def read_photo(path: Path) -> tuple[str, tuple[str, ...]]:
+def read_photo(path: Path) -> tuple[str | None, tuple[str, ...]]:
     with VideoReader(str(path)) as reader:
         assert len(list(reader.frames())) == 1
-        return reader.damage.summary(), reader.warnings
+        return reader.damage.sentence, reader.warnings
 
 
 def test_a_jpeg_without_its_end_is_damaged(tmp_path):
     data = jpeg(tmp_path / "a.jpg")
-    assert read_photo(tmp_path / "a.jpg") == ("no damage found", ())
+    assert read_photo(tmp_path / "a.jpg") == (None, ())
     (tmp_path / "a.jpg").write_bytes(data[:-2])
     assert "a.jpg: the marker of its end is missing" in read_photo(tmp_path / "a.jpg")[0]
 
@@ -141,7 +141,7 @@ def test_what_follows_a_jpeg_is_warned_about(tmp_path, between, word):
     data = jpeg(tmp_path / "a.jpg")
     (tmp_path / "a.jpg").write_bytes(data + between + data)
     damage, warnings = read_photo(tmp_path / "a.jpg")
-    assert damage == "no damage found"
+    assert damage is None
     assert [str(word) in warning for warning in warnings] == [True] * (word is not None)
 
 
