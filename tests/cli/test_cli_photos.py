@@ -614,22 +614,6 @@ def test_a_palette_without_alpha_becomes_a_jpeg(given):
     assert run(photo, "-o", photo.with_name("out.jpg"), "-q") == 0
 
 
-@pytest.mark.parametrize(
-    "name, word",
-    [
-        ("tiled.tif", "tiles of width 32"),
-        ("half_float.tif", "floating-point samples"),
-        ("ycbcr.tif", "YCbCr"),
-        ("premultiplied.tif", "premultiplied (associated) alpha"),
-    ],
-)
-def test_tiff_as_other_programs_write_it_is_refused_by_name(given, capsys, name, word):
-    photo = given(name)
-    assert run(photo) == 1
-    assert f"holds {word} in a TIFF" in capsys.readouterr().err
-    assert [*photo.parent.iterdir()] == [photo]
-
-
 def test_the_video_of_a_motion_photo_is_left_out_with_a_warning(given, capsys):
     assert run(given("motion_photo.jpg")) == 0
     assert "(a motion photo) is left out" in capsys.readouterr().err
