@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from sample_videos import sample_planes, video_frame, write_video
+from sample_videos import copy_packets, sample_planes, video_frame, with_bytes, write_video
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
@@ -123,14 +123,13 @@ def test_side_data_that_pyav_cannot_name_does_not_hide_other_data(tmp_path):
     # a TIFF that says: turned by 90 degrees
     order = b"II*\0" + struct.pack("<IHHHIII", 8, 1, 0x0112, 3, 1, 6, 0)
     exif = b"\xff\xe1" + struct.pack(">H", len(order) + 8) + b"Exif\0\0" + order
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("mjpeg", rate=25, width=64, height=48, pix_fmt="yuvj420p")
-        frame = video_frame("yuvj420p", sample_planes("yuvj420p", 0), 0)
-        for packet in [*stream.encode(frame), *stream.encode(None)]:
-            # where cameras put it: behind the first marker
-            made = av.Packet(bytes(packet)[:2] + exif + bytes(packet)[2:])
-            made.stream, made.pts, made.dts, made.time_base = stream, packet.pts, packet.dts, packet.time_base
-            output.mux_one(made)
+    write_video(tmp_path / "plain.mov", 1, "mjpeg", "yuvj420p")
+
+    def tagged(packet: av.Packet) -> list[av.Packet]:
+        """Where cameras put it: behind the first marker."""
+        return [with_bytes(packet, bytes(packet)[:2] + exif + bytes(packet)[2:])]
+
+    copy_packets(tmp_path / "plain.mov", path, tagged)
     with av.open(str(path)) as source, pytest.raises(ValueError):
         _ = next(source.decode(video=0)).side_data  # else this tests nothing
     video = probe(str(path)).video

@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 from odd_videos import Content, write_content
-from sample_videos import copy_packets, sample_planes, video_frame, write_stream, write_video
+from sample_videos import copy_packets, encoded, sample_planes, video_frame, write_stream, write_video
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
@@ -193,10 +193,8 @@ def mux_jpegs(path: Path, sizes, times, pix_fmts=None) -> None:
         (stream.width, stream.height), stream.pix_fmt, stream.time_base = sizes[0], "yuvj420p", MS
         for number, (size, time) in enumerate(zip(sizes, times, strict=True)):
             pix_fmt = pix_fmts[number] if pix_fmts else "yuvj420p"
-            encoder = av.CodecContext.create("mjpeg", "w")
-            encoder.width, encoder.height = size
-            encoder.pix_fmt, encoder.time_base = pix_fmt, Fraction(1, 25)
-            for packet in encoder.encode(video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), 0)):
+            frame = video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), 0)
+            for packet in encoded("mjpeg", [frame]):
                 packet.stream, packet.time_base, packet.pts, packet.dts = stream, MS, time, number
                 output.mux(packet)
 
