@@ -216,6 +216,19 @@ def test_a_track_that_is_compressed_by_bzip2_is_damage(tmp_path: Path) -> None:
         assert reader.damage.messages == ["matroska,webm: Unsupported encoding type"]
 
 
+def test_a_track_that_is_compressed_by_lzo_is_copied_as_it_was(tmp_path: Path) -> None:
+    path = Path(with_encoding(tmp_path / "odd.mkv", "6d80 400a 6240 87 5034 84 4254 81 02"))
+    before, sound, after = path.read_bytes().rpartition(bytes(800))
+    literals = bytes([0, 0, 0, 0, 9]) + b"\1" * 792 + b"\x11\0\0"  # of LZO1X, and its end
+    path.write_bytes(before + literals.ljust(len(sound)) + after)
+    assert check_streams(probe(str(path)), Target(str(tmp_path / "out.mkv"))) == (1,)
+    with av.open(tmp_path / "out.mkv", "w") as output, closing(StreamCopier(str(path))) as copier:
+        copier.add(output, 1)
+        output.start_encoding()
+        copier.start()
+        assert [bytes(packet) for packet in copier.up_to(None)] == [b"\1" * 792]
+
+
 def test_errors_of_ffmpeg_about_a_copied_stream_are_damage(tmp_path: Path) -> None:
     path, data = tmp_path / "wrong.mkv", of_kind("mkv")
     middle = len(data) // 2
