@@ -2,12 +2,14 @@
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import run
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
+from no_change import IdentityRestorer
 from rgb_networks import doubling, write_weights
 from sample_pictures import write_picture
 from sample_videos import write_video
@@ -99,11 +101,13 @@ def test_steps_are_planned_previewed_and_reported(video, capsys):
     assert video.with_name("video.denoised.derained.mkv").stat().st_mtime_ns == before
 
 
-def test_shards_of_steps_need_known_noise(video, capsys):
-    line = ("run", video, "--steps", "denoise,denoise", "--shard", "1/1")
-    assert run(*line) == 2
-    assert "need the noise for denoise after other steps; give it by --sigma" in capsys.readouterr().err
-    assert run(*line, "--set", "denoise.sigma=5") == 0
+def test_only_the_first_step_measures_noise(video, monkeypatch, capsys):
+    monkeypatch.setattr(IdentityRestorer, "facts", replace(IdentityRestorer.facts, needs_sigma=True))
+    line = ("run", video, "--steps", "denoise,denoise")
+    for output in ("-", video.with_name("made.mkv")):
+        assert run(*line, "-o", output) == 2
+        assert "let it be the first, or give the noise, as in --set denoise.sigma" in capsys.readouterr().err
+    assert run(*line, "--set", "denoise.sigma=5", "--shard", "1/1") == 0
 
 
 @pytest.mark.parametrize("options, kept", [((), True), (("--drop", "exif"), False)])

@@ -15,16 +15,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """`files` maps a path in the repository to its content; `truncate` cuts each body that many bytes short;
-    `redirect` is where who asks for a body is sent, such as /elsewhere, which serves `decoy`.
-    """
+    """`files` maps a path in the repository to its content; `truncate` cuts each body by so many bytes."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), HubHandler)
         self.files = files
         self.truncate = 0
-        self.redirect: str | None = None
-        self.decoy = b""
         self.downloads = 0
 
     @property
@@ -48,12 +44,8 @@ class HubHandler(BaseHTTPRequestHandler):
         )
         if self.path == f"/api/models/{REPOSITORY}/revision/main":
             content = json.dumps({"id": REPOSITORY, "sha": COMMIT}).encode()
-        if self.path == "/elsewhere":
-            content = self.server.decoy
         if content is None:
             self.head(404, 0, {"X-Error-Code": "EntryNotFound"})
-        elif send_body and self.server.redirect and self.path.startswith(prefix):
-            self.head(302, 0, {"Location": self.server.redirect})
         else:
             self.head(200, len(content), {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'})
             if send_body:

@@ -90,10 +90,7 @@ def read(path: Path) -> Found:
     info = probe(str(path))
     with av.open(str(path)) as container:
         stream = container.streams.video[info.video.index]
-        frames = [
-            Frame(planes_of(each, layout_of(each.format.name)), each.pts, each.duration)
-            for each in container.decode(stream)
-        ]
+        frames = [Frame(planes_of(each), each.pts, each.duration) for each in container.decode(stream)]
         late = 0 if stream.duration is None else max(0, stream.start_time or 0) * stream.time_base
         end = float(container.duration / 1_000_000) + float(late)
     return Found(info, frames, end)

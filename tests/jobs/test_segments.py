@@ -26,9 +26,8 @@ from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Event, Planned, Warned, ignore_event
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs import segmented
-from vidrestore.jobs.check import open_job
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
-from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
 from vidrestore.media import encoders
 from vidrestore.media.reader import VideoReader
@@ -410,7 +409,7 @@ def with_values(**values: Any) -> Change:
         ),
         ("*.segment", lambda content, other: other, "made for another part of the video"),
         *((name, with_text(text), NOT_OURS) for name in ("job.json", "plan.json") for text in WRONG_JSON),
-        ("job.json", with_values(clip=1 << 40), f"{NOT_OURS} (its checksum is wrong)"),
+        ("job.json", with_values(clips=[[1 << 40, 4]]), f"{NOT_OURS} (its checksum is wrong)"),
         ("job.json", with_values(encoder_threads=1 << 70), f"{NOT_OURS} (its checksum is wrong)"),
         ("plan.json", with_values(damage=""), f"{NOT_OURS} (its checksum is wrong)"),
     ],

@@ -82,7 +82,7 @@ def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
     "name", ["monow", "bayer_rggb8", "cuda", "xyz12le", "rgb8", "x2rgb10le", "rgbaf16le"]
 )
 def test_an_unsupported_pixel_format_is_refused_with_advice(name):
-    with pytest.raises(MediaError, match=f"{name} .* is not supported; convert first"):
+    with pytest.raises(MediaError, match=f"{name} is not supported; convert first"):
         layout_of(name)
 
 
@@ -206,9 +206,8 @@ def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
     planes = sample_planes(planar, 1, *size)
     # FFmpeg's scaler only moves the samples here. Of several threads one may overwrite samples of the next.
     packed = video_frame(planar, planes).reformat(format=stored, threads=1)
-    layout = layout_of(stored)
-    assert layout.format.name == planar
-    result = planes_of(packed, layout)
+    assert layout_of(stored).format.name == planar
+    result = planes_of(packed)
     # FFmpeg keeps them as G, B, R
     wanted = (planes[2], planes[0], planes[1], *planes[3:]) if planar.startswith("gbr") else planes
     for plane, expected in zip(result, wanted, strict=True):

@@ -24,7 +24,7 @@ from odd_shapes import pixels, sizes, times
 from written_videos import packets
 
 from vidrestore.cli import main
-from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.formats import planes_of
 from vidrestore.media.probe import probe, video_stream
 from vidrestore.tasks import TASKS
 
@@ -140,7 +140,7 @@ def shown(path: Path) -> list[Shown]:
                 for frame in packet.decode():
                     pts = frame.pts if frame.pts is not None else frame.dts
                     time = len(result) / stream.guessed_rate if pts is None else pts * stream.time_base
-                    planes = planes_of(frame, layout_of(frame.format.name))
+                    planes = planes_of(frame)
                     result.append(Shown(time, [np.ascontiguousarray(plane).tobytes() for plane in planes]))
     return result
 
