@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eval_command import VID4, run, write_vid4
+from dataset_folders import VID4
+from eval_command import run, write_vid4
 from sample_pictures import write_rgb
 
 from vidrestore.errors import MediaError

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import numpy as np
 from command_line import run as command
+from dataset_folders import VID4
 from sample_pictures import write_rgb
-
-VID4 = ("calendar", "city", "foliage", "walk")
-
 
 run = partial(command, "eval")
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dataset_folders import VID4
 from sample_pictures import write_rgb
 from vsr_networks import released
 
@@ -20,8 +21,6 @@ from vidrestore.papers.rgb_protocols import bicubic, enlarger, measure_enlarging
 from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.vsr_restorer import frame_window
 from vidrestore.weights import load_model, save_model
-
-VID4 = ("calendar", "city", "foliage", "walk")
 
 
 def picture(number: int, height: int, width: int) -> np.ndarray:
