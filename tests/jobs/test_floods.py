@@ -2,8 +2,8 @@
 is done for each of them is done once.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -29,30 +29,30 @@ def plain(folder: Path) -> Path:
     return folder / "plain.mkv"
 
 
-def with_subtitles(folder: Path) -> Path:
-    text = folder / "in.srt"
-    lines = (f"{n + 1}\n00:00:00,{n // 12:03} --> 00:00:00,480\nx{n}\n\n" for n in range(MANY))
-    text.write_text("".join(lines))
-    path, source = folder / "in.mkv", plain(folder)
-    with av.open(str(source)) as first, av.open(str(text)) as second, av.open(str(path), "w") as output:
-        streams = [output.add_stream_from_template(each.streams[0]) for each in (first, second)]
-        for stream, part in zip(streams, (source, text), strict=True):
-            for packet in packets(part):
+def muxed(path: Path, *sources: Path, chapters: Sequence[dict[str, Any]] = ()) -> Path:
+    """Copy the first stream of each source into one file."""
+    with ExitStack() as stack, av.open(str(path), "w") as output:
+        opened = [stack.enter_context(av.open(str(source))) for source in sources]
+        streams = [output.add_stream_from_template(each.streams[0]) for each in opened]
+        output.set_chapters(chapters)
+        for stream, source in zip(streams, sources, strict=True):
+            for packet in packets(source):
                 packet.stream = stream
                 output.mux(packet)
     return path
 
 
+def with_subtitles(folder: Path) -> Path:
+    text = folder / "in.srt"
+    lines = (f"{n + 1}\n00:00:00,{n // 12:03} --> 00:00:00,480\nx{n}\n\n" for n in range(MANY))
+    text.write_text("".join(lines))
+    return muxed(folder / "in.mkv", plain(folder), text)
+
+
 def with_chapters(folder: Path) -> Path:
-    path, source = folder / "in.mkv", plain(folder)
-    chapters = [{"id": n, "start": n, "end": n + 1, "time_base": Fraction(1, 10_000)} for n in range(MANY)]
-    with av.open(str(source)) as first, av.open(str(path), "w") as output:
-        stream = output.add_stream_from_template(first.streams[0])
-        output.set_chapters([chapter | {"metadata": {}} for chapter in chapters])
-        for packet in packets(source):
-            packet.stream = stream
-            output.mux(packet)
-    return path
+    tick: dict[str, Any] = {"time_base": Fraction(1, 10_000), "metadata": {}}
+    chapters = [tick | {"id": n, "start": n, "end": n + 1} for n in range(MANY)]
+    return muxed(folder / "in.mkv", plain(folder), chapters=chapters)
 
 
 def note(size: int) -> bytes:
