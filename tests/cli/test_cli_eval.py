@@ -200,13 +200,17 @@ def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measure
     assert expected in capsys.readouterr().err
 
 
-LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred
+SMALL: dict[str, dict[str, object]] = {  # instead of 1024 atoms and a hundred layers
+    "algorithm1": {"atoms": 256, "iterations": 2},
+    "sista": {"atoms": 256, "layers": 2},
+    **{family: {"atoms": 256} for family in ("sista-rnn", "l1-l1-rnn", "reweighted-rnn")},
+}
 
 
 @pytest.mark.parametrize("family", [family for family in PATCH_FAMILIES if family != "dust"])
 def test_every_family_that_dust_is_held_against_takes_part(tmp_path, family):
     write_avenue(tmp_path)
-    path = tiny_dust(tmp_path, "own", family, **LAYERS.get(family, {}))
+    path = tiny_dust(tmp_path, "own", family, **SMALL.get(family, {}))
     found = evaluate("dust-table6", data=tmp_path, weights=[str(path)])
     rows = [row for row in found.rows if row.measured]
     assert [row.on for row in rows] == [f"Avenue, sigma {sigma}" for sigma in (10, 20, 50, 100)]
