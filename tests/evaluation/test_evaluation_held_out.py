@@ -46,9 +46,15 @@ run = partial(command, "eval")
 
 
 @pytest.mark.parametrize(
-    "make", [tiny_run, lambda folder: tiny_run(folder, SENSING), pair_run, clip_run],
+    "make",
+    [
+        tiny_run,
+        lambda folder: tiny_run(folder, SENSING),
+        lambda folder: pair_run(folder, training={"steps": 2, "validate_every": 2}),
+        lambda folder: clip_run(folder, training={"steps": 2, "validate_every": 2}),
+    ],
     ids=["denoise", "recover", "pictures", "sr"],
-)  # fmt: skip
+)
 def test_metrics_of_training_are_measured_again(tmp_path, make):
     config = make(tmp_path)
     path = train(config, tmp_path / "runs", device="cpu")
