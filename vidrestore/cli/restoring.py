@@ -175,31 +175,28 @@ class Work:
 
     def _recorded(self, request: Request) -> Summary | Estimate | None:
         """Process one input; write its sidecar and the page about it."""
-        from vidrestore.evaluation.report import write_report
-        from vidrestore.jobs.sidecar import (
-            Record,
-            sidecar_content,
-            sidecar_lines,
-            sidecar_path,
-            write_sidecar,
-        )
+        from vidrestore.jobs import sidecar as sidecars
 
         run = self.run
-        sidecar = sidecar_path(request.output.name)
+        sidecar = sidecars.sidecar_path(request.output.name)
         page = None if run.report is None else self._page_of(request.output.name, run.report)
         writes_sidecar = run.sidecar and self._is_to_write(sidecar, request, "output")
         writes_page = page is not None and self._is_to_write(page, request, "report")
-        record = Record(self.on_event)
+        record = sidecars.Record(self.on_event)
         outcome = self._outcome(request, record)
         if not (isinstance(outcome, Summary) and (writes_sidecar or writes_page)):
             return outcome
-        content = sidecar_content(sidecar, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
+        command = shlex.join(["vidrestore", *sys.argv[1:]])
+        content = sidecars.sidecar_content(sidecar, request, record, command)
         lines = []
         if writes_sidecar:
-            write_sidecar(sidecar, content)
+            sidecars.write_sidecar(sidecar, content)
             lines.append(f"{request.output}: recorded in {sidecar}")
         if page is not None and writes_page:
-            write_report(page, outcome, request.tasks, request.options, sidecar_lines(content))
+            from vidrestore.evaluation.report import write_report
+
+            proof = sidecars.sidecar_lines(content)
+            write_report(page, outcome, request.tasks, request.options, proof)
             lines.append(f"{request.output}: shown in {page}")
         for line in lines if not (run.json or run.quiet) else ():
             print_line(line)
