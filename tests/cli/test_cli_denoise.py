@@ -25,7 +25,6 @@ from vidrestore.errors import OptionError
 from vidrestore.events import SCHEMA_VERSION, Event, Failed, Progressed
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.preview import side_by_side
-from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.probe import probe
 
 
@@ -366,29 +365,6 @@ def test_a_folder_of_clashing_names_is_restored_and_a_clash_that_stays_fails_alo
     assert run(tmp_path / "one", tmp_path / "two", "-o", f"{tmp_path}/all/") == 3
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["tape.mpg.denoised.mkv"]
     assert "one/tape.avi: " in (printed := capsys.readouterr().err) and "would become" in printed
-
-
-@pytest.mark.parametrize("answer", [True, False, None])
-def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
-    video, monkeypatch, capsys, answer
-):
-    def interrupted(work: SegmentedWork) -> tuple[str, ...]:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SegmentedWork, "join", interrupted)
-        assert run(video, "--sigma", "20") == 130
-    monkeypatch.setattr(restoring, "ask", lambda reason, question: answer)
-    assert run(video, "--sigma", "25") == (0 if answer else 1)
-    printed = capsys.readouterr().err
-    assert "sigma was 20, now 25" in printed
-    assert ("add --restart to start over" in printed) == (not answer)
-    assert run(video, "--sigma", "25", "-y") == 0
-    assert ("sigma was 20, now 25; it was discarded" in capsys.readouterr().err) == (not answer)
-    assert printed.count("sigma was 20, now 25") == 1
-
-
-# What is said before the work
 
 
 @pytest.mark.parametrize(

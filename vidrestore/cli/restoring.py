@@ -24,7 +24,7 @@ from vidrestore.cli.batch_list import BatchList
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import run_each, with_numbers
 from vidrestore.cli.progress import listening
-from vidrestore.cli.terminal import ask, print_line, show
+from vidrestore.cli.terminal import print_line, show
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Summary, Warned
@@ -232,27 +232,13 @@ class Work:
 
             return preview(request, self.run.preview, load, on_event)
         if not self.run.dry_run:
-            return self._restored(request, on_event)
+            return self.batch.restore(request, on_event)
         from vidrestore.jobs.estimate import estimate
 
         outcome = estimate(request, load, on_event)
         if not (self.run.json or isinstance(outcome, Summary)):
             show(*estimate_lines(outcome))
         return outcome
-
-    def _restored(self, request: Request, on_event: Listener) -> Summary | None:
-        """Restore one input; ask whether to discard an unfinished job that differs."""
-        from vidrestore.jobs.resume import DifferentJobError
-
-        try:
-            return self.batch.restore(request, on_event)
-        except DifferentJobError as error:
-            if self.run.json or self.run.quiet or self.run.shard:
-                raise
-            if not ask(f"{request.source}: {error.difference}", "Discard it and start over?"):
-                raise
-            on_event(Warned(request.source.name, f"{error.difference}; it was discarded"))
-        return self.batch.restore(request.with_options(restart=True), on_event)
 
 
 def _check_records(run: RunOptions) -> None:
