@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.command_options import Json, Quiet
+from vidrestore.cli.command_options import Device, Json, Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.events import DAMAGED_SOURCE, Progressed, ignore_event
@@ -65,7 +65,7 @@ def suggest(
         typer.Option(metavar="F.html|F.png", help="Restore a few frames in variants, side by side."),
     ] = None,
     overwrite: Overwrite = False,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
