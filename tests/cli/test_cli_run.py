@@ -14,8 +14,8 @@ from rgb_networks import doubling, write_weights
 from sample_pictures import write_picture
 from sample_videos import write_video
 from taylor_networks import small
+from written_videos import pictures
 
-from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
 
 
@@ -23,11 +23,6 @@ from vidrestore.media.segment_file import SegmentWriter
 def video(tmp_path: Path) -> Path:
     write_video(tmp_path / "video.mkv", 5, sound=None)
     return tmp_path / "video.mkv"
-
-
-def pictures(path: Path) -> list[tuple[int, list[bytes]]]:
-    with VideoReader(str(path)) as reader:
-        return [(frame.pts, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
 
 
 def test_steps_give_the_frames_of_the_commands_one_after_the_other(video, tmp_path):
@@ -42,7 +37,7 @@ def test_steps_give_the_frames_of_the_commands_one_after_the_other(video, tmp_pa
     assert run("run", video, "--steps", "denoise,derain,sr", *given, *common) == 0
     made = video.with_name("video.denoised.derained.x2.mkv")
     two = pictures(tmp_path / "two.mkv")
-    for (pts, planes), (other_pts, others) in zip(pictures(made), two, strict=True):
+    for (pts, _, planes), (other_pts, _, others) in zip(pictures(made), two, strict=True):
         assert pts == other_pts
         for plane, other in zip(planes, others, strict=True):
             given, wanted = (np.frombuffer(each, np.uint8).astype(int) for each in (plane, other))

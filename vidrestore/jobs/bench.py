@@ -110,7 +110,7 @@ def stages_of(job: Job, limit: int) -> tuple[Timing, ...]:
     decode = Timing(decoding.name, decoding.cpu / count, decoding.seconds / count)
     decoded = islice(job.decoded(), count)
     planned, plan = _timed("plan", count, lambda: list(job.steps.planned(decoded, job.plan.timeline)))
-    model_frames = job.steps.first.clips.frames(iter(planned))
+    model_frames = job.steps.first.frames(iter(planned))
     restored, model = _timed("model", count, lambda: list(model_frames))
     frames_again = (frame for frame in restored)
     _, encode = _timed(

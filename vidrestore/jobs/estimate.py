@@ -16,7 +16,6 @@ from vidrestore.jobs.job import Job, plan_source, versions
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.run import check
 from vidrestore.jobs.segmented import LENGTH, segments_of
-from vidrestore.jobs.steps import Stage
 from vidrestore.media.encoding import Encoder
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
@@ -157,13 +156,11 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
     for stage in job.steps.stages:
         clip_frames, seconds = frames[: clips * _frames_at_once(stage)], list[float]()
         # one with counts and results of its own
-        restorer = ClipRestorer(stage.restorer, stage.video, stage.step.options, stage.clips.threads)
+        restorer = ClipRestorer(stage.task, stage.restorer, stage.video, stage.options)
         for _ in range(2 if share < 1 and stage.restorer.input_kind == "rgb" else 1):
             began = time.monotonic()
             timeline = Timeline(_clip_length(stage), overlap=0)
-            planned = planned_clips(
-                clip_frames, timeline, stage.video.format, stage.clips.sigma, detect=False
-            )
+            planned = planned_clips(clip_frames, timeline, stage.video.format, stage.sigma, detect=False)
             if share < 1 and not costs:  # the noise is that of the whole picture
                 planned = iter([(job.plan.timeline.clips[0], clip_frames)])
             frames = list(restorer.frames(planned))
@@ -185,12 +182,12 @@ def _middle(frame: Frame, pixels: PixelFormat, side: int) -> Frame:
     return replace(frame, planes=tuple(planes))
 
 
-def _frames_at_once(stage: Stage) -> int:
-    return _clip_length(stage) * stage.clips.clips_at_once()
+def _frames_at_once(stage: ClipRestorer) -> int:
+    return _clip_length(stage) * stage.clips_at_once()
 
 
-def _clip_length(stage: Stage) -> int:
-    is_short = stage.restorer.input_kind == "rgb" and stage.clips.device.type == "cpu"
+def _clip_length(stage: ClipRestorer) -> int:
+    is_short = stage.restorer.input_kind == "rgb" and stage.device.type == "cpu"
     return min(stage.length, FEW) if is_short else stage.length
 
 

@@ -17,7 +17,7 @@ from vidrestore.frames import Frame, Span
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.jobs.steps import Stage, Steps, measured_input, total_scale
+from vidrestore.jobs.steps import Steps, measured_input, total_scale
 from vidrestore.media.encoders import decisions
 from vidrestore.media.formats import enlarged_video
 from vidrestore.media.probe import SourceInfo
@@ -26,6 +26,7 @@ from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.writer import VideoWriter, check_content, refused_if
 from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name
 
@@ -114,9 +115,9 @@ class Job:
             return None
         parts = []
         for stage in self.steps.stages:
-            facts, changes = stage.restorer.facts, changed_values(stage.step.options, "pixels")
+            facts, changes = stage.restorer.facts, changed_values(stage.options, "pixels")
             settings = [f"{name}={value}" for name, value in changes.items() if name != "model"]
-            parts.append(" ".join([stage.step.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
+            parts.append(" ".join([stage.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
         if frames := len(self.plan.timeline.pts):
             parts.append("; ".join(filter(None, (f"{frames} frames", damage))))
         job = f"{self.request.job(self.plan.source)} " if self.request.source.is_stored else ""
@@ -270,12 +271,12 @@ def damage_summary(video_damage: str | None, stream_damage: str | None) -> str |
     return "; ".join(part for part in (video_damage, stream_damage) if part) or None
 
 
-def _identity(stage: Stage) -> dict[str, Any]:
+def _identity(stage: ClipRestorer) -> dict[str, Any]:
     """Return all of a step that alters the encoded frames."""
-    options = plain_options(stage.step.options, "pixels", "file")
+    options = plain_options(stage.options, "pixels", "file")
     del options["model"]
     facts = stage.restorer.facts
-    return {"task": stage.step.task, "weights": facts.weights or facts.name, **options}
+    return {"task": stage.task, "weights": facts.weights or facts.name, **options}
 
 
 def versions() -> dict[str, str | None]:

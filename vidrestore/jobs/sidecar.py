@@ -125,7 +125,7 @@ def _checksum(name: str) -> str:
         raise MediaError(f"{name}: standard input, which is no file to compare")
     for path in Source(name).files:
         try:
-            with open_regular(path, follow=True) as file:
+            with open_regular(path) as file:
                 digests.append(file_digest(file, "sha256"))
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror})") from error
@@ -141,7 +141,7 @@ def read_sidecar(path: Path) -> Recorded:
     """Return what a sidecar records. Raises MediaError if it is not a sidecar."""
     where = f"{path}: not a sidecar of vidrestore"
     try:
-        content = parse_object(read_limited(path, LARGEST_PLAN, follow=True))
+        content = parse_object(read_limited(path, LARGEST_PLAN))
     except ValueError as error:
         raise MediaError(f"{where} ({error})") from error
     except OSError as error:
