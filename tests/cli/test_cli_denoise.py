@@ -367,6 +367,21 @@ def test_a_folder_of_clashing_names_is_restored_and_a_clash_that_stays_fails_alo
     assert "one/tape.avi: " in (printed := capsys.readouterr().err) and "would become" in printed
 
 
+def test_missing_inputs_are_named_before_the_work_on_the_others(tmp_path, capsys):
+    for name in "ab":
+        write_video(tmp_path / f"{name}.mkv", 2)
+    assert run(tmp_path / "a.mkv", tmp_path / "b.mkv", tmp_path / "gone.mkv", "--lossless") == 3
+    stderr = capsys.readouterr().err
+    first = stderr.index("gone.mkv: warning: no such file; the other inputs are restored")
+    assert first < stderr.index("a.mkv: denoise with")
+
+
+def test_a_sigma_of_0_is_said_to_denoise_nothing(tmp_path, capsys):
+    write_video(tmp_path / "a.mkv", 2)
+    assert run(tmp_path / "a.mkv", "--sigma", "0", "--lossless") == 0
+    assert "--sigma 0 says that there is no noise: nothing is denoised" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "options, words",
     [
