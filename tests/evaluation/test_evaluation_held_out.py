@@ -130,7 +130,7 @@ def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_ow
     assert same.verdict == "agrees"
     (other,) = held_out_rows(inside, load_model(weights), tmp_path / "others")
     assert (other.verdict, other.reference) == ("", {}) and other.measured["psnr"] != same.measured["psnr"]
-    with pytest.raises(ConfigError, match="no such folder, but tiny.toml has its clips there; name another"):
+    with pytest.raises(ConfigError, match="elsewhere/clips: no such folder; name that of your videos"):
         list(held_out_rows(inside, load_model(weights)))
 
 
