@@ -208,6 +208,11 @@ def options() -> Namespace:
         help="judge the command `denoise` at this quality, too: slow on such short clips; may be given again",
     )
     parser.add_argument("--frames", type=int, default=3, help="frames of each of the three sequences")
+    return add_sources(parser).parse_args()
+
+
+def add_sources(parser: ArgumentParser) -> ArgumentParser:
+    """Add the options that name further networks, and the folder of the clips."""
     parser.add_argument(
         "--weights",
         action="append",
@@ -216,7 +221,7 @@ def options() -> Namespace:
         help="more networks; {task} in FILE is replaced",
     )
     parser.add_argument("--data", type=Path, default=DATA, help="where the shared clips lie")
-    return parser.parse_args()
+    return parser
 
 
 if __name__ == "__main__":

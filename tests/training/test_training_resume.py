@@ -12,8 +12,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from command_line import run as command
-from pair_runs import pair_run
-from training_runs import RecordedEvents, equal, tensors, tiny_run
+from training_runs import RecordedEvents, equal, pair_run, tensors, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.files.stopping import STOPS, delayed_signals

@@ -14,7 +14,7 @@ from vidrestore.training.data.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.objective import objective_of
 from vidrestore.training.training_events import rounded_metrics
-from vidrestore.weights import Model, load_model, locate, read_manifest, weights_folder
+from vidrestore.weights import Model, load_model, read_manifest, weights_folder
 from vidrestore.weights.manifest import Card
 
 AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
@@ -139,10 +139,9 @@ def evaluate_held_out(
     on_progress: OnProgress,
 ) -> Result:
     """Measure weights on the held-out data of a training configuration, by default those of its name;
-    without a configuration, each on that of its own, by default all weights that are on this machine.
+    without a configuration, each on that of its own, by default all of the manifest.
     """
     recipe, suite, title = None, "bundled", "Held-out metrics of bundled weights"
-    absent: list[str] = []
     if config is not None:
         recipe = read_config(config)
         if not weights and recipe.name not in read_manifest():
@@ -151,20 +150,17 @@ def evaluate_held_out(
             )
         weights = weights or [recipe.name]
         has_held_out = data is not None or recipe.data.validation
-        measured = (
+        metrics = (
             "Held-out metrics by" if has_held_out else "Metrics on the training data (it holds none out) of"
         )
-        suite, title = f"config {config.name}", f"{measured} {config}"
-    elif not weights:
-        absent = [name for name, card in read_manifest().items() if locate(card) is None]
-        weights = [name for name in read_manifest() if name not in absent]
+        suite, title = f"config {config.name}", f"{metrics} {config}"
+    weights = weights or [*read_manifest()]
     rows: list[Row] = []
     for name in weights:
         on_progress(f"{name}: reading clips, measuring")
         model = load_model(name, device)
         rows += held_out_rows(recipe or recipe_of(model.card), model, data)
     unlisted = dict.fromkeys(row.weights for row in rows if row.verdict == "not listed")
-    notes = [f"{name}: not on this machine, not measured" for name in absent]
-    notes += [f"{name}: its manifest card has no values for these clips" for name in unlisted]
+    notes = [f"{name}: its manifest card has no values for these clips" for name in unlisted]
     notes += [OTHER_CLIPS] * any(not row.verdict for row in rows if data is not None)
     return Result(suite, title, "manifest", tuple(rows), PROTOCOL, tuple(notes))

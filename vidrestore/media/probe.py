@@ -46,7 +46,7 @@ _DEMUXERS = (
     "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
 _SOUNDS = (".mp3", ".wav", ".flac", ".aac", ".m4a", ".ogg", ".opus", ".wma", ".aiff", ".ac3", ".mka")
-_CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
+_CHROMA_LOCATIONS = {"left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft": 5, "bottom": 6}
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
 _LOGGED_ORDERS = {"T": "tff", "B": "bff"}
@@ -554,13 +554,8 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
         primaries=tag(frame.color_primaries, context.color_primaries),
         transfer=tag(frame.color_trc, context.color_trc),
         range=2 if full else tag(frame.color_range, context.color_range, 0),
-        chroma_location=_chroma_location(stream, frame),
+        chroma_location=_CHROMA_LOCATIONS.get(_log_value(stream, frame, "cl"), 0),
     )
-
-
-def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
-    location = _log_value(stream, frame, "cl")
-    return _CHROMA_LOCATIONS.index(location) if location in _CHROMA_LOCATIONS else 0
 
 
 def _log_value(stream: VideoStream, frame: VideoFrame, name: str) -> str:

@@ -311,7 +311,7 @@ def read_config(path: Path, settings: Iterable[str] = (), data: Path | None = No
     wrong values; OptionError for settings that aren't KEY=VALUE or of an unknown section.
     """
     try:
-        text = read_limited(path, LARGEST_TOML, follow=True).decode()
+        text = read_limited(path, LARGEST_TOML).decode()
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
     except ValueError as error:

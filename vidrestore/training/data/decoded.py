@@ -170,7 +170,7 @@ def _open_own(path: Path) -> BinaryIO:
 def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
     """Return the SHA-256 of `start` and of a file's bytes from `skip`. Raises MediaError."""
     try:
-        with open_regular(path, follow=True) as stream:
+        with open_regular(path) as stream:
             stream.seek(skip)
             return hashlib.file_digest(stream, lambda: hashlib.sha256(start)).hexdigest()
     except OSError as error:

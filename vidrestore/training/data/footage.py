@@ -284,7 +284,7 @@ def decode_clip(path: Path) -> Window:
             frames.append([plane.round().clamp(0, 255).to(torch.uint8) for plane in planes])
     if reader.damage.found:
         raise MediaError(
-            f"{path}: {reader.damage.summary()}; remove the clip from the folder, or skip it with `skip_bad`"
+            f"{path}: {reader.damage.sentence}; remove the clip from the folder, or skip it with `skip_bad`"
         )
     if not frames:
         raise MediaError(f"{path}: has no frame that can be decoded; remove the clip from the folder")
