@@ -43,10 +43,11 @@ def saved(path: Path, width: int = 4, **settings: Any) -> Card:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder of weights with a manifest: one bundled file."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of bundled weights: a manifest and one file."""
     folder = tmp_path / "weights"
     folder.mkdir()
+    monkeypatch.setattr("vidrestore.weights.manifest.weights_folder", lambda: folder)
     write_manifest([replace(saved(folder / "tiny-denoise.safetensors"), licence="Apache-2.0")], folder)
     return folder
 
@@ -305,7 +306,7 @@ def test_files_that_are_not_weights_are_refused_with_the_reason(tmp_path):
 
 
 def test_a_name_of_the_manifest_loads_its_file(folder):
-    model = load_model("tiny-denoise", folder=folder)
+    model = load_model("tiny-denoise")
     assert torch.equal(model.network.linear.weight, tiny().linear.weight)
     assert model.card.licence == "Apache-2.0"
 
@@ -316,11 +317,11 @@ def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(folder, m
     monkeypatch.setattr(
         hashlib, "file_digest", lambda stream, name: hashed.append(stream) or digest(stream, name)
     )
-    name = next(iter(read_manifest(folder)))
-    for source, times in ((name, 1), (folder / str(read_manifest(folder)[name].file), 1)):
+    name = next(iter(read_manifest()))
+    for source, times in ((name, 1), (folder / str(read_manifest()[name].file), 1)):
         hashed.clear()
-        assert weights.card_of(source, folder).family == "tiny" and not hashed
-        load_model(source, folder=folder)
+        assert weights.card_of(source).family == "tiny" and not hashed
+        load_model(source)
         assert len(hashed) == times
 
 
@@ -332,7 +333,7 @@ def test_the_bundled_manifest_is_sound_and_its_files_load():
 
 def test_an_unknown_name_is_answered_with_the_known_ones(folder):
     with pytest.raises(CheckpointError, match="no weights named 'dust'; the manifest has: tiny-denoise"):
-        load_model("dust", folder=folder)
+        load_model("dust")
 
 
 def flipped(content: bytes) -> bytes:
@@ -357,8 +358,8 @@ def flipped(content: bytes) -> bytes:
 def test_a_file_that_is_not_the_manifests_is_refused(folder, damage, message):
     damage(folder / "tiny-denoise.safetensors")
     with pytest.raises(CheckpointError, match=message):
-        load_model("tiny-denoise", folder=folder)
-    [verdict] = weights.verify(folder=folder)
+        load_model("tiny-denoise")
+    [verdict] = weights.verify()
     assert (verdict.name, verdict.state) == ("tiny-denoise", "damaged")
 
 
@@ -380,7 +381,7 @@ def test_a_file_that_is_not_the_manifests_is_refused(folder, damage, message):
 def test_a_wrong_entry_is_refused_with_its_place_and_the_expected_value(folder, changes, message):
     edit_manifest(folder, **changes)
     with pytest.raises(CheckpointError, match=rf"manifest\.json, entry 0 \(.*\): {message}"):
-        read_manifest(folder)
+        read_manifest()
 
 
 def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder):
@@ -398,10 +399,10 @@ def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder):
     ]:
         path.write_text(text)
         with pytest.raises(CheckpointError, match=message):
-            read_manifest(folder)
+            read_manifest()
     path.unlink()
     with pytest.raises(CheckpointError, match="the manifest is missing"):
-        read_manifest(folder)
+        read_manifest()
 
 
 # The hub, imitated on this machine

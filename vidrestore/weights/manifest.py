@@ -81,9 +81,9 @@ def weights_folder() -> Path:
     return installed if installed.is_dir() else PACKAGE.parent / "weights"
 
 
-def read_manifest(folder: Path | None = None) -> dict[str, Card]:
-    """Return the entries of the manifest in `folder`, by default the bundled one. Raises CheckpointError."""
-    path = (folder or weights_folder()) / "manifest.json"
+def read_manifest() -> dict[str, Card]:
+    """Return the entries of the bundled manifest by name. Raises CheckpointError."""
+    path = weights_folder() / "manifest.json"
     try:
         document = parse_json(read_limited(path, 8 * MEGABYTE))
     except FileNotFoundError as error:
@@ -117,9 +117,9 @@ def write_manifest(cards: Iterable[Card], folder: Path) -> None:
         raise CheckpointError(f"{folder / 'manifest.json'}: can't be written ({error.strerror})") from error
 
 
-def find_card(name: str, folder: Path | None = None, task: str | None = None) -> Card:
+def find_card(name: str, task: str | None = None) -> Card:
     """Return the entry `name`. Raises CheckpointError with the known names, those for `task`."""
-    cards = read_manifest(folder)
+    cards = read_manifest()
     if name not in cards:
         names = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
         of_task = f" for {task}" if task else ""
@@ -141,14 +141,16 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check_file(path: Path, card: Card) -> None:
-    """Raise CheckpointError unless `path` has the checksum of `card`."""
+def checked_file(card: Card) -> Path:
+    """Return the bundled file of a card. Raises CheckpointError if it is missing or has another checksum."""
+    path = weights_folder() / str(card.file)
     if not path.is_file():
         raise CheckpointError(f"{path}: the file of {card.name!r} is missing; install vidrestore again")
     if (digest := sha256_of(path)) != card.sha256:
         raise CheckpointError(
             f"{path}: sha256 {digest[:12]}… but the manifest says {card.sha256[:12]}…; fetch the file again"
         )
+    return path
 
 
 _PATTERNS = {"name": r"[a-z0-9][a-z0-9-]*", "sha256": r"[0-9a-f]{64}", "file": r"[\w][\w.-]*\.safetensors"}
