@@ -39,7 +39,7 @@ def cost(card: str, task: str, size: str, count: int, *options: tuple[str, Any])
     frames = [Frame(planes, number, 1) for number in range(count)]
     with Rehearsal(**STAND_INS[card]) as device:
         restorer = load_restorer(task, RestoreOptions(device="cuda:1", **dict(options)))
-        clips = ClipRestorer(restorer, video_of(EIGHT, height, width), RestoreOptions(), threads=1)
+        clips = ClipRestorer(task, restorer, video_of(EIGHT, height, width), RestoreOptions(threads=1))
         for stop, sigma in ((3, 20.0), (count, 21.0)):  # as measured noise differs from clip to clip
             device.counts.clear()
             device.launches = device.touched = 0

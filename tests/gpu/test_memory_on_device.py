@@ -73,7 +73,7 @@ def test_tiles_follow_from_the_free_memory(weights):
             restorer = PictureRestorer("derain", RestoreOptions(model=weights["h"], device="cuda"))
             sides.append(restorer.tile_size(1080, 1920))
     rows, columns = sides[0]
-    assert rows * columns * restorer.tiled.pixel_memory <= 1 << 26
+    assert rows * columns * restorer.pixel_memory <= 1 << 26
     assert sides[1] == sides[2] == (1088, 1920)
 
 

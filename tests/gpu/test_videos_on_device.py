@@ -156,7 +156,7 @@ def launches(task: str, frames: list[Frame], device: Rehearsal, **options: Any) 
     with device:
         restorer = load_restorer(task, RestoreOptions(device="cuda", precision="fp32", **options))
         size = frames[0].planes[0].shape
-        clips = ClipRestorer(restorer, video_of(EIGHT, *size), RestoreOptions(), threads=1)
+        clips = ClipRestorer(task, restorer, video_of(EIGHT, *size), RestoreOptions(threads=1))
         device.counts.clear()
         device.launches = 0
         assert len(list(clips.frames(iter([(Clip(0, len(frames), (8.0,) * 3), frames)])))) == len(frames)

@@ -76,7 +76,7 @@ def restored(task: str, device: str, pixels: PixelFormat, size: Any = (), **opti
     options = {"precision": "fp32"} | options
     restorer = load_restorer(task, RestoreOptions(device=device, **options))
     frames = frames_of(pixels, *size)
-    clips = ClipRestorer(restorer, video_of(pixels, *size), RestoreOptions(**finish), threads=1)
+    clips = ClipRestorer(task, restorer, video_of(pixels, *size), RestoreOptions(threads=1, **finish))
     if Rehearsal.current:
         Rehearsal.current.counts.clear()
         Rehearsal.current.moved.clear()

@@ -42,7 +42,7 @@ def clips_by(
     work: Callable[[Planes, tuple[float, ...]], Planes], pixels: PixelFormat = GRAY, **options: Any
 ) -> ClipRestorer:
     video = VideoInfo(0, "rawvideo", 6, 4, pixels, Fraction(1, 25))
-    return ClipRestorer(Working(work), video, RestoreOptions(**options), threads=1)  # type: ignore[arg-type]
+    return ClipRestorer("denoise", Working(work), video, RestoreOptions(threads=1, **options))  # type: ignore[arg-type]
 
 
 class Shifting:

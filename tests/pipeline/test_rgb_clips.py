@@ -294,7 +294,8 @@ def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tm
     video = VideoInfo(0, "h264", 64, 48, PixelFormat("yuv420p", "yuv", 8, 1, 1), Fraction(1, 25))
     image, sr = image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())
     for restorer, wanted in ((image, 16), (sr, 4)):
-        clips = ClipRestorer(restorer, video, RestoreOptions(), threads=16)
+        clips = ClipRestorer("", restorer, video, RestoreOptions())
+        clips.threads = 16
         assert clips.clips_at_once() == wanted
         restorer.memory = lambda height, width: 1 << 30  # type: ignore[method-assign]
         assert clips.clips_at_once() == 3

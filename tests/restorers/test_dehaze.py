@@ -65,7 +65,7 @@ class Dimmer(nn.Module):
 def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path):
     count, pattern = 9, noise(3, 48, 64) ** 2
     output = restorer(tmp_path)
-    output.tiled.network = Dimmer()  # type: ignore[assignment]
+    output.network = Dimmer()  # type: ignore[assignment]
     small_peak = downscale(pattern[None], (16, 24)).max()
     peaks = [0.1 * (1 + at) for at in range(count)]  # of small pictures: Dimmer sees no others
     clip = torch.stack([pattern / small_peak * peak for peak in peaks])
@@ -82,7 +82,7 @@ def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
     expected = list(whole.frames(clip, (0, 20)))
     assert (parts.facts.radius, parts.facts.overlap) == (5, 10)
     calls: list[Tensor] = []
-    parts.tiled.network.register_forward_hook(lambda _, given, __: calls.append(given[0]))
+    parts.network.register_forward_hook(lambda _, given, __: calls.append(given[0]))
     cache = ResultCache()
     found = [*parts.frames(clip[:14], (0, 9), cache=cache)]
     found += parts.frames(clip[4:], (5, 16), first=4, cache=cache)
@@ -109,7 +109,7 @@ def by_small_picture(folder: Path, lines: Any, *levels: float, **options: Any) -
     weights = write_weights(folder, keeping(), "dehaze", **parameters)
     output = dehazer(RestoreOptions(model=weights, device="cpu", **options))
     if levels:
-        output.tiled.network = Levels(*levels)  # type: ignore[assignment]
+        output.network = Levels(*levels)  # type: ignore[assignment]
     return output
 
 
@@ -167,14 +167,14 @@ def test_a_small_picture_is_restored_if_the_weights_state_lines_and_the_frame_is
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
         output, inputs = by_small_picture(tmp_path, lines, 0.1), 0.8 * picture(64, 80)
         torch.testing.assert_close(whole_clip(output, inputs[None])[0], inputs + 0.1, atol=1e-5, rtol=0)
-        assert output.tiled.network.seen == [seen]  # type: ignore[comparison-overlap]
+        assert output.network.seen == [seen]  # type: ignore[comparison-overlap]
 
 
 def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):
     small, whole = (by_small_picture(tmp_path, lines) for lines in (32, 480))
     assert small.tile_size(480, 854) == (32, 56)
     assert whole.tile_size(480, 854) == (480, 856)
-    saved = small.tiled.pixel_memory * (480 * 856 - 32 * 56)
+    saved = small.pixel_memory * (480 * 856 - 32 * 56)
     assert whole.memory(480, 854) - small.memory(480, 854) == saved
 
 

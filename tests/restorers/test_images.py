@@ -47,20 +47,20 @@ def test_frames_are_reflected_to_multiples_of_8_and_cut_again(tmp_path, height, 
 @pytest.mark.parametrize("height, width", [(200, 150), (64, 500), (16, 300), (130, 64)])
 def test_tiles_equal_the_frame_where_the_network_is_local(tmp_path, height, width):
     restorer = image_restorer(tmp_path, keeping(), tile=64)
-    restorer.tiled.network = Brighter()  # type: ignore[assignment]
+    restorer.network = Brighter()  # type: ignore[assignment]
     (frame,) = clip(1, height, width)
     torch.testing.assert_close(whole_clip(restorer, frame[None])[0], frame.sqrt() + 0.1)
-    assert len(restorer.tiled.network.seen) == 1  # type: ignore[arg-type]
-    ((_, _, high, wide),) = restorer.tiled.network.seen  # type: ignore[union-attr]
+    assert len(restorer.network.seen) == 1  # type: ignore[arg-type]
+    ((_, _, high, wide),) = restorer.network.seen  # type: ignore[union-attr]
     assert high <= 64 and wide <= 64 and high % 8 == wide % 8 == 0
 
 
 def test_a_frame_is_restored_at_once_if_memory_allows_else_in_even_tiles(tmp_path):
     restorer = image_restorer(tmp_path, small())
     for size, pixels in (("t", 8e6), ("b", 2.1e6)):  # of a frame that fits whole
-        restorer.tiled.pixel_memory = SIZES[size].pixel_memory
+        restorer.pixel_memory = SIZES[size].pixel_memory
         assert restorer.tile_size(1080, 1920) == (1080, 1920)
-        assert SIZES[size].pixel_memory * pixels < restorer.tiled.budget
+        assert SIZES[size].pixel_memory * pixels < restorer.budget
     assert restorer.tile_size(2160, 3840) == (1096, 1304)  # 2 by 3 tiles that share 32 pixels
     assert restorer.memory(2160, 3840) < 4 * GB
     assert restorer.memory(1080, 1920) < 3.1 * GB
@@ -113,7 +113,7 @@ def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_
         seen.append(images.mean((0, 2, 3, 4)).tolist())
         return images[:, 1]
 
-    restorer.tiled.network.forward = middle  # type: ignore[method-assign]
+    restorer.network.forward = middle  # type: ignore[method-assign]
     frames = torch.arange(4.0)[:, None, None, None].expand(4, 3, 16, 16) / 4
     assert torch.equal(torch.stack(list(restorer.frames(frames, (0, 4)))), frames)
     assert seen == [[0.25, 0, 0.25], [0, 0.25, 0.5], [0.25, 0.5, 0.75], [0.5, 0.75, 0.5]]

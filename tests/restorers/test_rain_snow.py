@@ -99,7 +99,7 @@ def restorer(folder: Path, **options: Any) -> PictureRestorer:
         "derain", RestoreOptions(model=write_weights(folder, keeping(), "derain"), device="cpu", **options)
     )
     assert isinstance(output, WeatherRestorer)
-    output.tiled.network = Darker()  # type: ignore[assignment]
+    output.network = Darker()  # type: ignore[assignment]
     return output
 
 
@@ -121,7 +121,7 @@ def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
     frames = [*parts.frames(clip[:10], (0, 8), cache=cache)]
     frames += parts.frames(clip[6:], (2, 10), first=6, cache=cache)
     torch.testing.assert_close(frames, expected, atol=0, rtol=0)
-    assert parts.tiled.network.calls == 16  # type: ignore[union-attr]
+    assert parts.network.calls == 16  # type: ignore[union-attr]
 
 
 def test_single_pictures_are_those_of_the_network(tmp_path):

@@ -413,19 +413,9 @@ def run_with_hub(commands: Commands) -> Callable[..., str]:
     """Run code with a hub at `endpoint` and a cache beside `folder`; return the last line printed."""
 
     def run(code: str, folder: Path, endpoint: str, **environment: str) -> str:
-        settings = {
-            "HF_ENDPOINT": endpoint,
-            "HF_HOME": str(folder.parent / "cache"),
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-        }
-        before = f"""
-for name in [*os.environ]:
-    if name.startswith("HF_") or name.lower().endswith("_proxy"):
-        del os.environ[name]
-os.environ.update({settings | environment})
+        before = hub_server.client(endpoint, folder.parent / "cache", **environment)
+        before += f"""
 sys.path.insert(0, {HELPERS!r})
-time.sleep = lambda seconds: None  # the client's pauses between tries
 from pathlib import Path
 from vidrestore.families import Family
 from vidrestore.weights import *; FAMILIES["tiny"] = Family("tiny_family:build")

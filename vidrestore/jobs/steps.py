@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import islice
 from statistics import fmean
 
-from vidrestore.clips import Bounds, clip_bounds, needed_clips, owned_span, owners
+from vidrestore.clips import Bounds, needed_clips, owned_span, owners
+from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.request import Step
 from vidrestore.media.coding_loss import kind_by_coding
@@ -26,17 +27,14 @@ from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.conversions import Changes, output_scale
 from vidrestore.pipeline.plan import (
     NOISE_STEP,
-    Clip,
     Plan,
     PlannedClip,
     Timeline,
-    colour_planes,
     planned_clips,
     planned_range,
 )
 from vidrestore.restorers.base import Restorer
 from vidrestore.tasks import TASKS
-from vidrestore.working import threads_for
 
 ONE = 0  # bytes of a queue that holds a single clip, however large
 
@@ -69,75 +67,55 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
     return ("compressed", "it has noise") if noisy else (kind, why)
 
 
-class Stage:
-    """One loaded step for `video`, the frames of the step before it, in clips of `length` frames."""
-
-    def __init__(self, step: Step, restorer: Restorer, video: VideoInfo) -> None:
-        options = step.options
-        self.step, self.restorer, self.video = step, restorer, video
-        self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
-        self.clips = ClipRestorer(restorer, video, options, threads_for(options.threads))
-
-    def timeline(self, cuts: list[int]) -> Timeline:
-        return Timeline(self.length, self.overlap, cuts=cuts)
-
-    def work(self, timeline: Timeline) -> int:
-        """Return how many frames are computed for a finished timeline: those that clips share, twice."""
-        once = self.restorer.facts.cached
-        return len(timeline.pts) if once else sum(clip.stop - clip.first for clip in timeline.clips)
-
-    def plan_after(self, plan: Plan) -> Plan:
-        """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
-        timeline, sigma = plan.timeline, 0.0 if self.clips.sigma is None else self.clips.sigma
-        bounds = clip_bounds(len(timeline.pts), timeline.cuts, self.length, self.overlap)
-        sigmas = (sigma,) * colour_planes(self.video.format)
-        clips = [Clip(first, stop, sigmas) for first, stop in bounds]
-        timeline = replace(timeline, length=self.length, overlap=self.overlap, clips=clips)
-        return replace(plan, timeline=timeline)
-
-
 class Steps:
-    """Loaded steps for one video."""
+    """Loaded steps for one video. Raises OptionError for a later step that would measure noise: a plan has
+    only that of the source.
+    """
 
     def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
-        self.stages: list[Stage] = []
+        self.stages: list[ClipRestorer] = []
         self.scale: Scale = 1  # of the last step's frames
         for step, restorer in zip(steps, restorers, strict=True):
-            stage = Stage(step, restorer, video)
-            stage.clips.share = 1 / len(steps)
+            stage = ClipRestorer(step.task, restorer, video, step.options)
+            if self.stages and stage.sigma is None:
+                raise OptionError(
+                    f"{step.task} measures the noise of the source, so only as the first step; let it be the "
+                    f"first, or give the noise, as in `settings={step.task}.sigma=10`"
+                )
+            stage.share = 1 / len(steps)
             self.stages.append(stage)
-            self.scale *= stage.clips.scale
-            height, width = enlarged_size(video.height, video.width, stage.clips.scale)
+            self.scale *= stage.scale
+            height, width = enlarged_size(video.height, video.width, stage.scale)
             video = replace(video, width=width, height=height)
 
     @property
-    def first(self) -> Stage:
+    def first(self) -> ClipRestorer:
         return self.stages[0]
 
     @property
-    def later(self) -> list[Stage]:
+    def later(self) -> list[ClipRestorer]:
         return self.stages[1:]
 
     @property
     def on_gpu(self) -> bool:
         """True if one of the steps restores on a device that is not the CPU."""
-        return any(stage.clips.device.type != "cpu" for stage in self.stages)
+        return any(stage.device.type != "cpu" for stage in self.stages)
 
     @property
     def retried(self) -> int:
         """Clips that half precision could not hold."""
-        return sum(stage.clips.retried for stage in self.stages)
+        return sum(stage.retried for stage in self.stages)
 
     @property
     def changes(self) -> tuple[tuple[str, Changes], ...]:
         """The task and the changes of each step that compares its frames with their sources."""
-        counted = ((stage.step.task, stage.clips.changes) for stage in self.stages)
+        counted = ((stage.task, stage.changes) for stage in self.stages)
         return tuple((task, changes) for task, changes in counted if changes.frames)
 
     def planned(self, frames: Iterable[Frame], timeline: Timeline) -> Iterator[PlannedClip]:
         """Yield the first step's clips of decoded frames, as they are planned into `timeline`."""
-        stage, detect = self.first, self.first.step.options.scene_detect
-        return planned_clips(frames, timeline, stage.video.format, stage.clips.sigma, detect=detect)
+        stage, detect = self.first, self.first.options.scene_detect
+        return planned_clips(frames, timeline, stage.video.format, stage.sigma, detect=detect)
 
     def frames(self, decoded: Iterable[Frame], timeline: Timeline) -> Generator[Frame]:
         """Yield the restored frames of decoded ones; the first step's plan is written into `timeline`."""
@@ -150,8 +128,8 @@ class Steps:
             for stage in self.stages:
                 if stage is not self.first:
                     stage_timeline, pixels = stage.timeline(timeline.cuts), stage.video.format
-                    clips = planned_clips(frames, stage_timeline, pixels, stage.clips.sigma, detect=False)
-                restored = stage.clips.frames(clips)
+                    clips = planned_clips(frames, stage_timeline, pixels, stage.sigma, detect=False)
+                restored = stage.frames(clips)
                 frames = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
             yield from frames
 
@@ -170,7 +148,7 @@ class Steps:
             frames: Iterator[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
             for stage, part in zip(self.stages, ranges, strict=True):
                 planned = planned_range(frames, part.plan, part.clips)
-                restored = stage.clips.frames(planned, part.span)
+                restored = stage.frames(planned, part.span)
                 ahead = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
                 frames = islice(ahead, part.first - part.span[0], part.stop - part.span[0])
             yield from frames

@@ -195,7 +195,7 @@ def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float
     """Return the grey levels that a network changes in the middle frame of a place."""
     if isinstance(restorer, DehazeRestorer):
         return restorer.haze_level(rgb_of(place.frames[place.middle], video))
-    radius = restorer.tiled.form.frames // 2
+    radius = restorer.form.frames // 2
     window = place.frames[max(0, place.middle - radius) : place.middle + radius + 1]
     return detail_level(restorer, torch.stack([middle_of(rgb_of(frame, video)) for frame in window]))
 

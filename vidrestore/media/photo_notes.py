@@ -1,4 +1,5 @@
-"""Copy the notes of the camera (EXIF) and the colour profile (ICC) from one picture to another.
+"""Copy the notes of the camera (EXIF), the colour profile (ICC) and the pixels per inch from one picture to
+another.
 
 PyAV hands neither to an encoder. After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third edition, TIFF 6.0.
 """
@@ -9,7 +10,7 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -41,6 +42,9 @@ _TIFF_FORMS: dict[int, tuple[str, frozenset[int], dict[int, str]]] = {
 }
 _ICC, _UNDEFINED = 0x8773, 7  # the tag of a colour profile, and its type
 _MOST_SAMPLES = 16
+_RESOLUTIONS, _RESOLUTION_UNIT = (0x11A, 0x11B), 0x128  # tags: pixels across and down in a unit, and that
+_INCH, _METRES = 2, 0.0254  # value of that unit; an inch in metres
+_UNITS = {1: 1.0, 2: 2.54}  # of a JPEG's pixels -> how many are in an inch
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # markers of a JPEG that have a length
 _TEXTS, _COMPRESSED = {b"tEXt", b"zTXt", b"iTXt", b"iCCP"}, {b"zTXt", b"iCCP"}  # chunks of a PNG
 _MOST_TEXT, _MOST_TEXTS = 1 << 26, 4096  # inflated bytes, and chunks; each is compared with all others
@@ -53,12 +57,13 @@ class PhotoNotes:
 
     exif: bytes = b""  # from its byte order on
     profile: bytes = b""  # ICC
+    per_inch: tuple[float, ...] = ()  # pixels per inch across and down
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
         exif = b"" if "exif" in drop or choice.encoder == "tiff" else upright(self.exif)
-        return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"")
+        return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"", self.per_inch)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -215,28 +220,45 @@ def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int],
 
 
 def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
-    exif, parts, count = b"", dict[int, bytes](), 0
+    exif, parts, count, per_inch = b"", dict[int, bytes](), 0, tuple[float, ...]()
     for marker, data in jpeg_segments(file):
-        if marker == _APP1 and data.startswith(b"Exif\0\0"):
+        if marker == _APP0 and data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _UNITS:
+            per_inch = _density(_UNITS[data[7]] * value for value in struct.unpack_from(">HH", data, 8))
+        elif marker == _APP1 and data.startswith(b"Exif\0\0"):
             exif = exif or data[6:]
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
             parts[data[12]], count = data[14:], data[13]
     is_complete = sorted(parts) == list(range(1, count + 1))
     profile = b"".join(parts[number] for number in sorted(parts)) if is_complete else b""
-    return PhotoNotes(exif, profile)
+    return PhotoNotes(exif, profile, per_inch)
 
 
 def _tiff_notes(file: BinaryIO, order: str) -> PhotoNotes:
     data, places = next(_directories(file, order), (bytearray(), {}))
+    profile = b""
     with suppress(struct.error, KeyError):
         size, place = struct.unpack_from(f"{order}II", data, places[_ICC] + 4)
         file.seek(place)
-        return PhotoNotes(profile=file.read(min(size, _LARGEST_PROFILE)))
-    return PhotoNotes()
+        profile = file.read(min(size, _LARGEST_PROFILE))
+    with suppress(struct.error, KeyError, ZeroDivisionError):
+        (unit,) = struct.unpack_from(f"{order}H", data, places[_RESOLUTION_UNIT] + 8)
+        numbers = []
+        for tag in _RESOLUTIONS:
+            file.seek(struct.unpack_from(f"{order}I", data, places[tag] + 8)[0])
+            above, below = struct.unpack(f"{order}II", file.read(8))
+            numbers.append(_UNITS[unit - 1] * above / below)
+        return PhotoNotes(b"", profile, _density(numbers))
+    return PhotoNotes(b"", profile)
+
+
+def _density(per_inch: Iterable[float]) -> tuple[float, ...]:
+    """Return pixels per inch, or nothing if they are 0 or more than a file can hold."""
+    density = tuple(per_inch)
+    return density if all(1 <= value <= 0xFFFF for value in density) else ()
 
 
 def _png_notes(file: BinaryIO) -> PhotoNotes:
-    chunks = {b"eXIf": b"", b"iCCP": b""}
+    chunks = {b"eXIf": b"", b"iCCP": b"", b"pHYs": b""}
     for kind, size in _chunks(file):
         if kind in chunks and size <= _LARGEST_PROFILE:
             chunks[kind] = file.read(size)
@@ -245,7 +267,9 @@ def _png_notes(file: BinaryIO) -> PhotoNotes:
         profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)
     except zlib.error:
         profile = b""
-    return PhotoNotes(chunks[b"eXIf"], profile if stream.eof else b"")
+    *per_metre, unit = struct.unpack(">IIB", chunks[b"pHYs"].ljust(9, b"\0")[:9])
+    per_inch = _density(_METRES * value for value in per_metre) if unit else ()
+    return PhotoNotes(chunks[b"eXIf"], profile if stream.eof else b"", per_inch)
 
 
 def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
@@ -281,13 +305,19 @@ def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], i
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     """Return an encoded JPEG, PNG or TIFF with the notes in it."""
     if order := _ORDERS.get(picture[:4]):
+        picture = _with_resolution(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
         return _with_profile(bytearray(picture), order, notes.profile) if notes.profile else picture
     if not picture.startswith(b"\xff\xd8"):
         width, height = struct.unpack_from(">II", picture, 16)
         exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
         added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
         added += _chunk(b"eXIf", exif) if exif else b""
-        return picture[:33] + added + picture[33:]  # IHDR is first
+        head, rest = picture[:33], picture[33:]  # IHDR is first, then FFmpeg's aspect ratio, if there is one
+        if notes.per_inch:
+            per_metre = (round(value / _METRES) for value in notes.per_inch)
+            added += _chunk(b"pHYs", struct.pack(">IIB", *per_metre, 1))
+            rest = rest[21:] if rest[4:8] == b"pHYs" else rest
+        return head + added + rest
     segments = dict(jpeg_segments(io.BytesIO(picture[2:])))
     (frame,) = (segments[marker] for marker in _SIZE_MARKERS if marker in segments)
     exif = upright(notes.exif, struct.unpack_from(">HH", frame, 1))
@@ -296,7 +326,21 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     for number, part in enumerate(parts, 1):
         added += _segment(_APP2, b"ICC_PROFILE\0" + bytes([number, len(parts)]) + part)
     place = 2 + (4 + len(segments[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)  # behind JFIF's
-    return picture[:place] + added + picture[place:]
+    start = picture[:place]
+    if notes.per_inch:
+        density = struct.pack(">BHH", 1, *(round(value) for value in notes.per_inch))
+        start = start[:2] + _segment(_APP0, b"JFIF\0\1\1" + density + b"\0\0")
+    return start + added + picture[place:]
+
+
+def _with_resolution(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
+    """Return a TIFF of FFmpeg's, which always has pixels per inch, with these."""
+    places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
+    for tag, resolution in zip(_RESOLUTIONS, per_inch, strict=True):
+        (place,) = struct.unpack_from(f"{order}I", data, places[tag] + 8)
+        struct.pack_into(f"{order}II", data, place, round(100 * resolution), 100)
+    struct.pack_into(f"{order}H", data, places[_RESOLUTION_UNIT] + 8, _INCH)
+    return bytes(data)
 
 
 def _with_profile(data: bytearray, order: str, profile: bytes) -> bytes:

@@ -85,7 +85,8 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: S
     video, kinds = source.video, [*streams]
     if video.rotation or video.display_matrix:
         kinds.append(f"the rotation by {video.rotation} degrees")
-    if video.sample_aspect_ratio not in (None, 1):
+    per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()
+    if video.sample_aspect_ratio not in (None, 1) and not per_inch:  # which hold it
         kinds.append(f"the pixel aspect ratio {video.sample_aspect_ratio}")
     if source.container != PICTURES and video.rate and video.base_rate and video.rate != video.base_rate:
         kinds.append("the times of the frames, whose rate varies")

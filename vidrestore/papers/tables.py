@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -105,17 +105,6 @@ def find_systems(
             )
         systems.append(System(system_of(model), model, name, device, test_set))
     return with_unique_labels(systems)
-
-
-def all_qualities(system: System) -> tuple[System, ...]:
-    """Return DUST at each of its three qualities as a system of its own; any other system alone."""
-    if system.model is None or system.model.card.family != "dust":
-        return (system,)
-    return (
-        system,
-        replace(system, name=f"{system.name}-fast", quality="fast"),
-        replace(system, name=f"{system.name}-best", quality="best"),
-    )
 
 
 def _parsed(source: str, table: Table) -> tuple[str, str]:

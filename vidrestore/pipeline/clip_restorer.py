@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from numpy.typing import NDArray
 
-from vidrestore.clips import Bounds, Planes, crossfade, join_clips
+from vidrestore.clips import Bounds, Planes, clip_bounds, crossfade, join_clips
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.options import LEAST_TILE, RestoreOptions
@@ -33,10 +33,10 @@ from vidrestore.pipeline.conversions import (
     enlarged_samples,
     stored_samples,
 )
-from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
+from vidrestore.pipeline.plan import Clip, Plan, PlannedClip, Timeline, colour_planes
 from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import memory_for
-from vidrestore.working import HERE, begin_task
+from vidrestore.working import HERE, begin_task, threads_for
 
 
 class EdgedClip(NamedTuple):
@@ -60,14 +60,16 @@ Piece: TypeAlias = tuple[Bounds, list[Restored]]
 
 
 class ClipRestorer:
-    """Restores planned clips of a video, several at once, and joins them into frames.
+    """One step of a job: restores planned clips of `video`, several at once, and joins them into frames.
 
     Alpha passes through, or is enlarged bicubically.
     """
 
-    def __init__(self, restorer: Restorer, video: VideoInfo, options: RestoreOptions, threads: int) -> None:
-        self.restorer, self.video = restorer, video
-        self.threads = threads  # shared among the clips that are restored at once
+    def __init__(self, task: str, restorer: Restorer, video: VideoInfo, options: RestoreOptions) -> None:
+        self.task, self.restorer, self.video, self.options = task, restorer, video, options
+        # frames of a clip, and those that neighbouring clips share
+        self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
+        self.threads = threads_for(options.threads)  # shared among the clips that are restored at once
         self.device = torch.device(restorer.facts.device)
         self.conversion: PlaneConversion | RgbConversion = (
             RgbConversion(restorer, video, options)
@@ -86,6 +88,24 @@ class ClipRestorer:
     def changes(self) -> Changes:
         """The changes so far, if restored pictures are compared with their sources."""
         return self.conversion.changes
+
+    def timeline(self, cuts: list[int]) -> Timeline:
+        """Return an empty timeline of this step's clips for frames with these cuts."""
+        return Timeline(self.length, self.overlap, cuts=cuts)
+
+    def work(self, timeline: Timeline) -> int:
+        """Return how many frames are computed for a finished timeline: those that clips share, twice."""
+        once = self.restorer.facts.cached
+        return len(timeline.pts) if once else sum(clip.stop - clip.first for clip in timeline.clips)
+
+    def plan_after(self, plan: Plan) -> Plan:
+        """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
+        frames, sigma = len(plan.timeline.pts), 0.0 if self.sigma is None else self.sigma
+        bounds = clip_bounds(frames, plan.timeline.cuts, self.length, self.overlap)
+        sigmas = (sigma,) * colour_planes(self.video.format)
+        clips = [Clip(first, stop, sigmas) for first, stop in bounds]
+        timeline = replace(plan.timeline, length=self.length, overlap=self.overlap, clips=clips)
+        return replace(plan, timeline=timeline)
 
     def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
         """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as

@@ -207,19 +207,17 @@ class DehazeRestorer(PictureRestorer):
         self.lines = coarse_lines(model.card.parameters, model.card.name)
         super().__init__(TASK, options, model)
         network = model.network
-        if isinstance(network, MBTaylorFormer) and self.tiled.form.haze and options.model is None:
+        if isinstance(network, MBTaylorFormer) and self.form.haze and options.model is None:
             thick = load_model(THICK_HAZE, device=self.facts.device)
-            self.tiled.network = HazeNetworks(network, thick.network).eval()
+            self.network = HazeNetworks(network, thick.network).eval()
             self.facts = facts_of_both(self.facts, model, thick)
 
-    def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """See `RgbRestorer.tile_size`; tiles are those of the small picture."""
-        size = coarse_size(height, width, self.lines, self.tiled.form.multiple)
-        return self.tiled.tile_size(*size, self._other_bytes(height, width))
+    def _source_size(self, height: int, width: int) -> tuple[int, int]:
+        return coarse_size(height, width, self.lines, self.form.multiple)
 
     def _source(self, clip: Tensor) -> Tensor:
-        size = coarse_size(clip.shape[-2], clip.shape[-1], self.lines, self.tiled.form.multiple)
-        return F.interpolate(clip.to(self.tiled.device), size=size, mode="area")
+        size = self._source_size(clip.shape[-2], clip.shape[-1])
+        return F.interpolate(clip.to(self.device), size=size, mode="area")
 
     def haze_level(self, picture: Tensor) -> float:
         """Return the first network's mean change of a picture (3, H, W) in grey levels."""
@@ -230,12 +228,12 @@ class DehazeRestorer(PictureRestorer):
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         windows = [reflected_window(index, RADIUS, len(clip.frames)) for index in indices]
         estimates = self.cached(clip, chain(*windows), self._estimates, ESTIMATES)
-        frames = pick(clip.frames, indices).to(self.tiled.device)
+        frames = pick(clip.frames, indices).to(self.device)
         estimate_windows = [[estimates[index] for index in window] for window in windows]
         return dehaze_smoothly(estimate_windows, frames, always=self.always)
 
     def _estimates(self, clip: PreparedClip, indices: Sequence[int]) -> list[HazeEstimate]:
-        return estimates_of(pick(clip.source, indices), self.tiled.restored(clip, indices))
+        return estimates_of(pick(clip.source, indices), self.network_results(clip, indices))
 
 
 def facts_of_both(facts: Facts, first: Model, thick: Model) -> Facts:

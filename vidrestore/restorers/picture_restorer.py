@@ -57,58 +57,13 @@ class PreparedClip(NamedTuple):
     cache: ResultCache  # of the video
 
 
-class TiledNetwork:
-    """A network that maps RGB pictures to pictures, on whole ones if memory allows, else on tiles.
-
-    Attention is limited to a tile, which costs a little quality, so tiles are used only if memory is short or
-    the user sets their size. Raises OptionError for tiles that the network can't take.
-    """
-
-    def __init__(self, model: Model, task: str, options: RestoreOptions, device: torch.device) -> None:
-        self.network, self.form, self.device = model.network, PictureForm.of(model.network), device
-        self.pixel_memory = self.form.pixel_memory or self.form.scale**2 * estimated_memory(model.network)
-        self.budget, self.tile, self.most_tiles = memory_for(device), options.tile, MOST_TILES
-        tasks = self.form.tasks
-        # the index of the task, if the network has several
-        self.tasks = [torch.tensor([tasks.index(task)], device=device)] if tasks else []
-        if self.tile is not None and self.tile % self.form.multiple:
-            raise OptionError(
-                f"tile must be a multiple of {self.form.multiple} for {model.card.name}, got {self.tile}"
-            )
-
-    def tile_size(self, height: int, width: int, other_bytes: int) -> tuple[int, int]:
-        """Return (height, width) of the tiles of a picture if other data takes `other_bytes`."""
-        room = max(self.budget - other_bytes, self.budget // 4)
-        pixels, multiple = room // self.pixel_memory, self.form.multiple
-        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
-
-    def window(self, index: int, count: int) -> list[int]:
-        """Return the frames that restore one of a scene of `count`, reflected at its ends."""
-        return reflected_window(index, self.form.frames // 2, count)
-
-    def restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
-        """Return some pictures (N, 3, H, W) of a clip's source restored, on the network's device."""
-        source, half = clip.source, clip.half
-
-        def work(tiles: Tensor) -> Tensor:
-            pictures = tiles if self.form.frames > 1 else tiles[:, 0]
-            with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
-                tasks = (task.expand(len(pictures)) for task in self.tasks)
-                restored: Tensor = self.network(pictures, *tasks)[:, None].float()
-            return restored
-
-        windows = torch.stack([pick(source, self.window(index, len(source))) for index in indices])
-        sized, scale = padded(windows.to(self.device), self.form.multiple), self.form.scale
-        outputs = apply_tiled(work, sized, clip.tile, OVERLAP, scale, clip.tiles)
-        height, width = (scale * side for side in source.shape[-2:])
-        return outputs[:, 0, :, :height, :width]
-
-
 class PictureRestorer:
     """Restorer by any network that maps RGB pictures to pictures; see `restorers.base.RgbRestorer`.
 
-    `model`: weights that are loaded already, else those of the options or the task's default. Raises
-    CheckpointError for weights of another family or task.
+    Whole pictures go through the network if memory allows, since attention is limited to a tile, which costs
+    a little quality. `model`: weights that are loaded already, else those of the options or the task's
+    default. Raises CheckpointError for weights of another family or task, OptionError for tiles that the
+    network can't take.
     """
 
     input_kind: Literal["rgb"] = "rgb"
@@ -116,15 +71,23 @@ class PictureRestorer:
     radius = 0  # neighbours on either side that a frame depends on, apart from those that the network takes
 
     def __init__(self, task: str, options: RestoreOptions, model: Model | None = None) -> None:
-        device = torch_device(options.device)
+        self.device = device = torch_device(options.device)
         model = model or default_model(task, options)
-        self.tiled = TiledNetwork(model, task, options, device)
-        form = self.tiled.form
+        self.network, self.form = model.network, PictureForm.of(model.network)
+        form = self.form
+        self.pixel_memory = form.pixel_memory or form.scale**2 * estimated_memory(model.network)
+        self.budget, self.tile, self.most_tiles = memory_for(device), options.tile, MOST_TILES
+        # the index of the task, if the network has several
+        self.tasks = [torch.tensor([form.tasks.index(task)], device=device)] if form.tasks else []
+        if self.tile is not None and self.tile % form.multiple:
+            raise OptionError(
+                f"tile must be a multiple of {form.multiple} for {model.card.name}, got {self.tile}"
+            )
         if form.scale > 1 and task != "sr":
             raise CheckpointError(
                 f"{model.card.name}: enlarges {form.scale} times, but {task} keeps the size; use sr"
             )
-        if task != "denoise" and getattr(self.tiled.network, "takes_sigma", False):
+        if task != "denoise" and getattr(self.network, "takes_sigma", False):
             raise OptionError(f"{options.model} takes the noise's level, so it is for denoise alone")
         self.precision = options.precision
         self.on_gpu = device.type != "cpu"
@@ -144,18 +107,15 @@ class PictureRestorer:
     def clip_length(self, height: int, width: int) -> int:
         return self.facts.clip
 
-    def sample(self) -> None:
-        return None
-
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles or pictures."""
-        before = self.tiled.most_tiles
-        self.tiled.most_tiles = max(1, before // 2)
-        return self.tiled.most_tiles < before
+        before = self.most_tiles
+        self.most_tiles = max(1, before // 2)
+        return self.most_tiles < before
 
     def memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
-        return self._other_bytes(height, width) + self.tiled.pixel_memory * rows * columns
+        return self._other_bytes(height, width) + self.pixel_memory * rows * columns
 
     def _other_bytes(self, height: int, width: int) -> int:
         """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
@@ -164,7 +124,14 @@ class PictureRestorer:
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; sides are multiples of the network's `multiple`."""
-        return self.tiled.tile_size(height, width, self._other_bytes(height, width))
+        room = max(self.budget - self._other_bytes(height, width), self.budget // 4)
+        pixels, multiple = room // self.pixel_memory, self.form.multiple
+        size = self._source_size(height, width)
+        return tile_sides(*size, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
+
+    def _source_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return (height, width) of the pictures that the network restores, for frames of this size."""
+        return height, width
 
     def frames(
         self,
@@ -179,22 +146,22 @@ class PictureRestorer:
         setup = self._setup(clip, precision, first, ResultCache() if cache is None else cache)
         for start in steps(range(*keep, setup.batch)):
             indices = range(start, min(start + setup.batch, keep[1]))
-            with torch.inference_mode(), all_bits(self.tiled.device, setup.half):
+            with torch.inference_mode(), all_bits(self.device, setup.half):
                 restored = self._restored(setup, indices).to(clip.device)
             yield from restored
 
     def network_output(self, window: Tensor) -> Tensor:
         """Return the network's output (1, C, h, w) for the middle frame of a scene (T, 3, H, W)."""
         setup = self._setup(window, None, 0, ResultCache())
-        with torch.inference_mode(), all_bits(self.tiled.device, setup.half):
-            return self.tiled.restored(setup, [len(window) // 2])
+        with torch.inference_mode(), all_bits(self.device, setup.half):
+            return self.network_results(setup, [len(window) // 2])
 
     def _setup(self, clip: Tensor, precision: str | None, first: int, cache: ResultCache) -> PreparedClip:
-        device, source = self.tiled.device, self._source(clip)
+        source = self._source(clip)
         tile = self.tile_size(*clip.shape[-2:])
-        tiles = min(self.tiled.most_tiles, tiles_for(device, tile, self.tiled.pixel_memory))
+        tiles = min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
         is_whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
-        half = half_type(precision or self.precision, device)
+        half = half_type(precision or self.precision, self.device)
         batch = min(tiles, GPU_CLIP) if self.on_gpu and is_whole else 1
         return PreparedClip(clip, source, half, tile, tiles, batch, first, cache)
 
@@ -204,7 +171,28 @@ class PictureRestorer:
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         """Return some frames (N, 3, H, W) of a clip restored."""
-        return self.tiled.restored(clip, indices)
+        return self.network_results(clip, indices)
+
+    def window(self, index: int, count: int) -> list[int]:
+        """Return the frames that restore one of a scene of `count`, reflected at its ends."""
+        return reflected_window(index, self.form.frames // 2, count)
+
+    def network_results(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
+        """Return the network's results for some of a clip's source pictures, (N, 3, H, W), on its device."""
+        source, half = clip.source, clip.half
+
+        def work(tiles: Tensor) -> Tensor:
+            pictures = tiles if self.form.frames > 1 else tiles[:, 0]
+            with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
+                tasks = (task.expand(len(pictures)) for task in self.tasks)
+                restored: Tensor = self.network(pictures, *tasks)[:, None].float()
+            return restored
+
+        windows = torch.stack([pick(source, self.window(index, len(source))) for index in indices])
+        sized, scale = padded(windows.to(self.device), self.form.multiple), self.form.scale
+        outputs = apply_tiled(work, sized, clip.tile, OVERLAP, scale, clip.tiles)
+        height, width = (scale * side for side in source.shape[-2:])
+        return outputs[:, 0, :, :height, :width]
 
     def cached(
         self,
@@ -222,7 +210,7 @@ class PictureRestorer:
             part = places[start : start + clip.batch]
             # the same frame, seen with other neighbours, has another result
             keys = [
-                (clip.half, *(clip.first + number for number in self.tiled.window(index, len(clip.frames))))
+                (clip.half, *(clip.first + number for number in self.window(index, len(clip.frames))))
                 for index in part
             ]
 
@@ -267,7 +255,7 @@ def enlarger(options: RestoreOptions) -> PictureRestorer:
 def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     """Return the restorer of `denoise` by a network on frames. Raises OptionError for options of others."""
     restorer = PictureRestorer("denoise", options)
-    network: Any = restorer.tiled.network
+    network: Any = restorer.network
     takes_sigma = getattr(network, "takes_sigma", False)
     if takes_sigma == (options.sigma == "auto") or options.quality != "default" or not options.match:
         advice = (

@@ -96,9 +96,9 @@ class WeatherRestorer(PictureRestorer):
         if count == 1:
             return super()._restored(clip, indices)
         windows = [reflected_window(index, RADIUS, count) for index in indices]
-        restored = self.cached(clip, chain(*windows), self.tiled.restored, self._room(clip.frames))
+        restored = self.cached(clip, chain(*windows), self.network_results, self._room(clip.frames))
         at_once = [torch.stack([restored[index] for index in place]) for place in zip(*windows, strict=True)]
-        source = pick(clip.frames, indices).to(self.tiled.device)
+        source = pick(clip.frames, indices).to(self.device)
         return without_outliers(source, at_once.pop(RADIUS), at_once)
 
     def _room(self, frames: Tensor) -> int:

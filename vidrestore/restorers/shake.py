@@ -83,7 +83,7 @@ class ShakeRestorer(PictureRestorer):
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         """Return some frames (N, 3, H, W) of a clip, restored or unchanged."""
-        windows = [self.tiled.window(index, len(clip.frames)) for index in indices]
+        windows = [self.window(index, len(clip.frames)) for index in indices]
         stages = steps(("search", "restore"))
         next(stages)
         shakes = self.cached(clip, chain(*windows), _shakes, CACHED)
@@ -95,7 +95,7 @@ class ShakeRestorer(PictureRestorer):
 
     def _result(self, clip: PreparedClip, index: int, window: Sequence[Shake]) -> Tensor:
         """Return a restored frame; the middle of `window` is its blur, the others those of its neighbours."""
-        source, shake = clip.frames[index].to(self.tiled.device), window[len(window) // 2]
+        source, shake = clip.frames[index].to(self.device), window[len(window) // 2]
         length = 0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1)))
         clip.cache.shakes[clip.first + index] = length
         if len(clip.frames) == 1 and shake.is_even and shake.kernels is not None:
