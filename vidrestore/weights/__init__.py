@@ -12,9 +12,7 @@ Importing this package does not import torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from vidrestore.errors import CheckpointError
 from vidrestore.families import FAMILIES, find_family, load
@@ -34,7 +32,6 @@ __all__ = [
     "FAMILIES",
     "Card",
     "Model",
-    "Verdict",
     "build_network",
     "card_of",
     "import_checkpoint",
@@ -48,15 +45,6 @@ __all__ = [
     "weights_folder",
     "write_manifest",
 ]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The result of `verify` for one entry."""
-
-    name: str
-    state: Literal["ok", "damaged"]
-    message: str = ""
 
 
 def load_model(source: str | Path, device: str = "cpu", family: str | None = None) -> Model:
@@ -101,9 +89,10 @@ def pull(source: str, *, quiet: bool = False) -> tuple[str, Path]:
     return str(address), path
 
 
-def verify(sources: list[str] | None = None) -> Iterator[Verdict]:
+def verify(sources: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """Check each of `sources` (names, paths, addresses; default: the whole manifest) by its checksum and a
-    strict load. Raises CheckpointError for a name that isn't in the manifest.
+    strict load; yield it with what is wrong, "" for nothing. Raises CheckpointError for a name that isn't in
+    the manifest.
     """
     names = sources or read_manifest()
     for source in names:
@@ -112,9 +101,9 @@ def verify(sources: list[str] | None = None) -> Iterator[Verdict]:
     for source in names:
         try:
             load_model(source)
-            yield Verdict(source, "ok")
+            yield source, ""
         except CheckpointError as error:
-            yield Verdict(source, "damaged", str(error))
+            yield source, str(error)
 
 
 def is_file(source: str) -> bool:
