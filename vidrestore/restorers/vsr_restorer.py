@@ -60,9 +60,8 @@ class VsrRestorer:
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
-        model = load_for(
-            TASK, FAMILY, options.model, str(self.device), TASKS[TASK].weights[options.input == "clean"]
-        )
+        default = TASKS[TASK].weights[options.input == "clean"]
+        model = load_for(TASK, FAMILY, options.model or default, str(self.device))
         network = cast("VsrTransformer | VsrRecurrent", model.network)
         self.networks = {torch.float32: network.for_inference()}
         self.config, self.precision = network.config, options.precision
