@@ -23,7 +23,6 @@ from vidrestore.frames import Frame, VideoInfo
 from vidrestore.options import LEAST_TILE, RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.pipeline.conversions import (
-    Changes,
     PlaneConversion,
     RgbConversion,
     Samples,
@@ -83,11 +82,6 @@ class ClipRestorer:
         self.retried = 0  # clips with NaN or infinity in half precision, restored again in fp32
         self.share = 1.0  # of a frame's work, if there are several steps
         self._counting = Lock()
-
-    @property
-    def changes(self) -> Changes:
-        """The changes so far, if restored pictures are compared with their sources."""
-        return self.conversion.changes
 
     def timeline(self, cuts: list[int]) -> Timeline:
         """Return an empty timeline of this step's clips for frames with these cuts."""
