@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from command_line import python
 from sample_videos import write_video
 
 HELPERS = Path(__file__).parent / "helpers"
@@ -25,14 +24,9 @@ def commands(
     """
     order = {"lines": [[str(word) for word in line] for line in lines], "stopped": stopped, "links": links}
     more = {"PYTHONUTF8": "0", "USERNAME": "someone", "PYTHONPATH": str(HELPERS), "COLUMNS": "100"}
-    done = subprocess.run(
-        [sys.executable, str(HELPERS / "other_system.py")],
-        cwd=folder,
-        input=stdin,
-        capture_output=True,
-        timeout=300,
-        env=os.environ | more | {"OTHER_SYSTEM": json.dumps(order)},
-    )
+    surroundings = os.environ | more | {"OTHER_SYSTEM": json.dumps(order)}
+    script = str(HELPERS / "other_system.py")
+    done = python(script, cwd=folder, input=stdin, text=False, timeout=300, env=surroundings)
     return done.returncode, (done.stdout + done.stderr).decode("cp1252")
 
 

@@ -4,10 +4,10 @@ with nothing changed in vidrestore.
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import python
 from sample_videos import write_video
 
 from vidrestore.families import FAMILIES
@@ -37,14 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vidrestore", *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder / "site")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    surroundings = os.environ | {"PYTHONPATH": str(folder / "site")}
+    return python("-m", "vidrestore", *arguments, cwd=folder, env=surroundings, timeout=300)
 
 
 def train(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

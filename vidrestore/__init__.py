@@ -4,7 +4,7 @@ The interface is `__all__`. A command passes through these packages in this orde
 
     cli        parse options, print; stop at Ctrl-C (`files.stopping`)
     options    every option: its type, default, help, and what it alters (`About`)
-    jobs       names of outputs (`naming`), checks before work (`check`), segments, resuming (`resume`)
+    jobs       names of outputs (`naming`), checks before work (`run`), segments, resuming (`resume`)
     media      read (`reader`), choose an encoder (`encoders`), check streams (`streams`), write (`writer`)
     pipeline   clips and noise (`plan`), frames to tensors and back (`conversions`)
     restorers  how a task applies its networks, which are in `models`; `families` lists them

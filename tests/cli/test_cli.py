@@ -38,7 +38,7 @@ def test_version_names_the_tool_and_its_version(capsys, flag):
 
 
 def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys):
-    assert run("weights", "pull", "no-such-weights") == 1
+    assert run("weights", "verify", "no-such-weights") == 1
     written = capsys.readouterr()
     assert written.out == ""
     assert written.err.startswith("vidrestore: no weights named 'no-such-weights'; the manifest has: ")
@@ -235,7 +235,7 @@ def test_weights_without_an_open_licence_or_a_recipe_are_not_called_open(licence
     assert [card.openness()[key] for key in ("osaid", "mof")] == ["unknown", "unknown"]
 
 
-def test_weights_list_shows_the_task_and_the_place_of_each(capsys, monkeypatch, tmp_path):
+def test_weights_list_shows_the_task_and_the_parameters_of_each(capsys, monkeypatch, tmp_path):
     here = Card(
         "dust-denoise",
         "dust",
@@ -254,15 +254,15 @@ def test_weights_list_shows_the_task_and_the_place_of_each(capsys, monkeypatch, 
         "0" * 64,
         999,
         {"rate": 0.2, "mode": "gray"},
-        hub=f"hf:nobody/nothing@{'0' * 40}/x.safetensors",
+        file="dust-cs20.safetensors",
     )
     write_manifest([away, here], tmp_path)
     monkeypatch.setattr(manifest, "weights_folder", lambda: tmp_path)
     assert run("weights", "list") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "task     name            parameters  size    speed  place",
-        "denoise  dust-denoise *  sigma 1-75  3.1 MB  fast   bundled",
-        "recover  dust-cs20       rate 0.2    0.0 MB  fast   to pull",
+        "task     name            parameters  size    speed",
+        "denoise  dust-denoise *  sigma 1-75  3.1 MB  fast",
+        "recover  dust-cs20       rate 0.2    0.0 MB  fast",
         "",
         "* is taken unless --model names another; sr takes one of two, by --input",
     ]

@@ -404,15 +404,6 @@ def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
 # What is said before the work
 
 
-def test_missing_inputs_are_named_before_the_work_on_the_others(tmp_path, capsys):
-    for name in "ab":
-        write_video(tmp_path / f"{name}.mkv", 2)
-    assert run(tmp_path / "a.mkv", tmp_path / "b.mkv", tmp_path / "gone.mkv", "--lossless") == 3
-    said = capsys.readouterr().err
-    first = said.index("gone.mkv: warning: no such file; the other inputs are restored")
-    assert first < said.index("a.mkv: denoise with")
-
-
 @pytest.mark.parametrize(
     "options, words",
     [
@@ -429,14 +420,6 @@ def test_a_wrong_option_is_said_before_an_output_that_exists(tmp_path, capsys, o
     assert (
         run(tmp_path / "a.mkv", "--encoder", "libx264") == 1 and "already exists" in capsys.readouterr().err
     )
-
-
-def test_options_that_do_not_what_they_seem_to_are_told(tmp_path, capsys):
-    write_video(tmp_path / "a.mkv", 2)
-    assert run(tmp_path / "a.mkv", "--sigma", "0", "--threads", "1000", "--lossless") == 0
-    said = capsys.readouterr().err
-    assert "--threads 1000: " in said and "as many as there are cores" in said
-    assert "--sigma 0 says that there is no noise: nothing is denoised" in said
 
 
 def test_a_folder_whose_videos_are_below_names_the_option(tmp_path, capsys):

@@ -80,7 +80,7 @@ def test_a_finished_video_gets_its_report_later_and_several_need_a_folder(video,
 @pytest.mark.parametrize("other", [("--preview", "1s"), ("-o", "-")])
 def test_a_report_needs_a_file(video, other, capsys):
     assert run(video, "--report", video.with_name("page.html"), *other) == 2
-    assert "--report looks at a file" in capsys.readouterr().err
+    assert "--report are of restored files" in capsys.readouterr().err
 
 
 def test_the_longest_scenes_are_shown():

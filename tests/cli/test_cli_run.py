@@ -2,18 +2,20 @@
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import run
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
+from no_change import IdentityRestorer
 from rgb_networks import doubling, write_weights
 from sample_pictures import write_picture
 from sample_videos import write_video
 from taylor_networks import small
+from written_videos import pictures
 
-from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
 
 
@@ -21,11 +23,6 @@ from vidrestore.media.segment_file import SegmentWriter
 def video(tmp_path: Path) -> Path:
     write_video(tmp_path / "video.mkv", 5, sound=None)
     return tmp_path / "video.mkv"
-
-
-def pictures(path: Path) -> list[tuple[int, list[bytes]]]:
-    with VideoReader(str(path)) as reader:
-        return [(frame.pts, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
 
 
 def test_steps_give_the_frames_of_the_commands_one_after_the_other(video, tmp_path):
@@ -40,7 +37,7 @@ def test_steps_give_the_frames_of_the_commands_one_after_the_other(video, tmp_pa
     assert run("run", video, "--steps", "denoise,derain,sr", *given, *common) == 0
     made = video.with_name("video.denoised.derained.x2.mkv")
     two = pictures(tmp_path / "two.mkv")
-    for (pts, planes), (other_pts, others) in zip(pictures(made), two, strict=True):
+    for (pts, _, planes), (other_pts, _, others) in zip(pictures(made), two, strict=True):
         assert pts == other_pts
         for plane, other in zip(planes, others, strict=True):
             given, wanted = (np.frombuffer(each, np.uint8).astype(int) for each in (plane, other))
@@ -104,11 +101,13 @@ def test_steps_are_planned_previewed_and_reported(video, capsys):
     assert video.with_name("video.denoised.derained.mkv").stat().st_mtime_ns == before
 
 
-def test_shards_of_steps_need_known_noise(video, capsys):
-    line = ("run", video, "--steps", "denoise,denoise", "--shard", "1/1")
-    assert run(*line) == 2
-    assert "need the noise for denoise after other steps; give it by --sigma" in capsys.readouterr().err
-    assert run(*line, "--set", "denoise.sigma=5") == 0
+def test_only_the_first_step_measures_noise(video, monkeypatch, capsys):
+    monkeypatch.setattr(IdentityRestorer, "facts", replace(IdentityRestorer.facts, needs_sigma=True))
+    line = ("run", video, "--steps", "denoise,denoise")
+    for output in ("-", video.with_name("made.mkv")):
+        assert run(*line, "-o", output) == 2
+        assert "let it be the first, or give the noise, as in --set denoise.sigma" in capsys.readouterr().err
+    assert run(*line, "--set", "denoise.sigma=5", "--shard", "1/1") == 0
 
 
 @pytest.mark.parametrize("options, kept", [((), True), (("--drop", "exif"), False)])

@@ -78,11 +78,11 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
 @pytest.mark.parametrize(
     "content, reason",
     [
-        ("{}", "missing: sidecar, source"),
+        ("{}", "missing: result, sidecar, source"),
         ("[", "Expecting value"),
         ("3", "an object was expected"),
         ("[" * 5000, "nested too deeply"),
-        ('{"sidecar": 1, "source": 3}', "source"),
+        ('{"sidecar": 1, "source": 3, "result": 3}', "source"),
         ({"sha256": None}, "source.sha256 must be a valid string, found None"),
         ({"sha256": "0"}, "source.sha256 must match pattern"),
         ({"path": "a\0b"}, "source.path must match pattern"),
@@ -93,8 +93,8 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
 )
 def test_verify_refuses_what_no_run_has_recorded(content, reason, tmp_path, capsys):
     if isinstance(content, dict):
-        source = {"path": "a.mkv", "bytes": 0, "sha256": "0" * 64} | content
-        content = json.dumps({"sidecar": 1, "source": source})
+        recorded = {"path": "a.mkv", "bytes": 0, "sha256": "0" * 64}
+        content = json.dumps({"sidecar": 1, "source": recorded | content, "result": recorded})
     content = content.encode() if isinstance(content, str) else content
     (tmp_path / "other.json").write_bytes(content)
     assert verify(tmp_path / "other.json") == 1
@@ -135,12 +135,10 @@ def test_a_sidecar_written_after_the_run_describes_this_output_and_lists_what_it
     assert "lacks" not in json.loads(first)
 
 
-def test_neither_a_plan_nor_a_skipped_run_replaces_the_record_of_a_run(video, capsys):
+def test_a_refused_run_does_not_replace_the_record_of_a_run(video, capsys):
     sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
     assert run(video, "--sidecar", "-q") == 0
     first = sidecar.read_bytes()
-    assert run(video, "--strength", "0.5", "--sidecar", "--dry-run") == 0
-    assert "left alone: " in capsys.readouterr().err and sidecar.read_bytes() == first
     assert run(video, "--strength", "0.5", "--sidecar", "-q") == 1
     assert sidecar.read_bytes() == first
 
@@ -153,20 +151,9 @@ def test_pictures_have_sidecars_and_pipes_none(tmp_path, capsys):
     assert verify(sidecar) == 0
     change(tmp_path / "out" / "0001.png")
     assert verify(sidecar) == 1
-    assert run(tmp_path / "0.png", "-o", "-", "--sidecar") == 2
-    assert "not with --preview or pipes" in capsys.readouterr().err
-
-
-def test_a_dry_run_records_and_shows_its_plan(video, capsys):
-    page = video.with_name("pages")
-    assert run(video, "--sidecar", "--dry-run", "--report", page) == 0
-    sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
-    found = json.loads(sidecar.read_text())
-    assert "result" not in found and found["plan"]["decisions"]["encoder"].startswith("libx264")
-    assert "libx264 crf" in (page / "in.denoised.mkv.html").read_text()
-    assert not video.with_name("in.denoised.mkv").exists()
-    assert verify(sidecar) == 1 and "of a dry run" in capsys.readouterr().out
-    assert run(video, "--sidecar", "-q") == 0 and verify(sidecar) == 0
+    for option in ("-o -", "--dry-run", "--preview 1s"):
+        assert run(tmp_path / "0.png", *option.split(), "--sidecar") == 2
+        assert "not with --preview, --dry-run or pipes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name, key", [("a.mp4", "encoder"), ("a.mkv", "VIDRESTORE"), ("a.mov", None)])

@@ -14,7 +14,7 @@ from sample_videos import write_video
 
 import vidrestore.cli
 from vidrestore.cli.progress import PlainLines, print_json, progress_bar
-from vidrestore.cli.terminal import ask, escaped, fitted
+from vidrestore.cli.terminal import ask, escaped
 from vidrestore.event_log import describe, progress_of
 from vidrestore.events import Progressed, Warned
 from vidrestore.jobs import frame_progress
@@ -37,19 +37,6 @@ FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u0
 )
 def test_control_and_direction_characters_are_escaped_and_letters_are_not(line, shown):
     assert escaped(line) == shown
-
-
-@pytest.mark.parametrize(
-    "columns, shown",
-    [
-        (80, "a.mp4: warning: set it with --sigma or -o x"),
-        (0, "a.mp4: warning: set it with --sigma or -o x"),  # no terminal
-        (24, "a.mp4: warning: set it\n  with --sigma or -o x"),
-        (6, "a.mp4:\n  warning:\n  set\n  it\n  with\n  --sigma\n  or\n  -o x"),
-    ],
-)
-def test_lines_are_wrapped_between_words_and_names_are_not_broken(columns, shown):
-    assert fitted("a.mp4: warning: set it with --sigma or -o x", columns) == shown
 
 
 def test_a_title_cannot_forge_a_line_or_move_the_cursor(tmp_path, capsys):

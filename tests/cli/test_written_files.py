@@ -21,7 +21,6 @@ def video(tmp_path: Path) -> Path:
 WRITERS = {
     "page.html": [
         ("denoise", "in.mkv", "--report", "page.html"),
-        ("denoise", "in.mkv", "--report", "page.html", "--dry-run"),
         ("eval", "in.mkv", "--reference", "in.mkv", "--html", "page.html"),
         ("suggest", "in.mkv", "--sheet", "page.html"),
     ],

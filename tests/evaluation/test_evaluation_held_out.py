@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clip_runs import clip_run
 from command_line import run as command
-from pair_runs import pair_run
 from sample_videos import write_video
 from set_runs import configured
-from training_runs import tiny_run
+from training_runs import clip_run, pair_run, tiny_run
 
 from vidrestore import weights as weights_package
 from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError

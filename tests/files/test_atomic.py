@@ -59,16 +59,6 @@ def test_a_name_that_is_taken_by_a_link_is_never_written_through(tmp_path, monke
         assert victim.exists() == (content is not None) and (content is None or victim.read_text() == content)
 
 
-@posix
-def test_a_file_that_replaced_a_partial_one_is_not_renamed(tmp_path):
-    partial = Partial(tmp_path / "a.mkv")
-    partial.path.unlink()
-    partial.path.write_text("theirs")
-    with pytest.raises(OSError, match="another process put this in place"):
-        partial.put_in_place()
-    assert not (tmp_path / "a.mkv").exists()
-
-
 def test_a_file_of_the_same_name_and_content_is_replaced(tmp_path):
     target, partial = tmp_path / "a.mkv", Partial(tmp_path / "a.mkv")
     target.write_text("ours")

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.files.regular import open_regular, read_limited, write_problem
+from vidrestore.files.regular import open_descriptor, open_regular, read_limited, write_problem
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
 
 @posix
-@pytest.mark.parametrize("follow", [False, True])
-def test_pipes_folders_and_devices_are_refused_at_once(tmp_path, follow):
+def test_pipes_folders_and_devices_are_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, kind in (
         (tmp_path / "pipe", "a named pipe"),
@@ -21,16 +20,16 @@ def test_pipes_folders_and_devices_are_refused_at_once(tmp_path, follow):
         (Path("/dev/zero"), "a device"),
     ):
         with pytest.raises(OSError, match=f"{kind}, but a regular file was expected"):
-            open_regular(path, follow=follow)
+            open_regular(path)
 
 
 @posix
-def test_links_are_followed_only_if_asked_for(tmp_path):
+def test_links_are_followed_to_read_and_not_to_write(tmp_path):
     (tmp_path / "a").write_text("here")
     (tmp_path / "link").symlink_to("a")
-    assert read_limited(tmp_path / "link", 4, follow=True) == b"here"
+    assert read_limited(tmp_path / "link", 4) == b"here"
     with pytest.raises(OSError, match="a symbolic link, but"):
-        read_limited(tmp_path / "link", 4)
+        open_descriptor(tmp_path / "link", os.O_RDWR)
 
 
 def test_a_file_beyond_its_limit_is_not_read(tmp_path):

@@ -16,7 +16,6 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, matched_positions
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.task_weights import takes_sigma
 from vidrestore.weights import load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
@@ -41,7 +40,7 @@ def clip() -> NDArray[np.float32]:
 def restored(card: Card, device: str, precision: Any) -> NDArray[np.float32]:
     """The clip; patches of DUST stay at their places, which the test of patches looks at."""
     options = RestoreOptions(model=card.name, device=device, precision=precision, scene_detect=False)
-    if takes_sigma(card):
+    if card.task == "denoise" and card.family == "dust":
         options = replace(options, sigma=NOISE, match=False)
     return restore_frames(clip(), task=card.task, options=options)
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from clip_runs import clip_run
-from pair_runs import pair_run
 from stand_in import DEVICE, OnDevice, Rehearsal
-from training_runs import tiny_run
+from training_runs import clip_run, pair_run, tiny_run
 
 from vidrestore.training.loop import Run, on_device
 

@@ -50,7 +50,7 @@ def marked(home, name):
 
 def child(order):
     os.setsid()
-    os.chdir(order["folder"])
+    os.chdir(order["cwd"])
     locks.POLL = workers.POLL = 0.02
     segmented.LENGTH = 20
     for number, name in enumerate(("/dev/null", order["output"], order["errors"])):
@@ -169,17 +169,18 @@ class Commands:
         largest_file: int = 0,
         memory: int = 0,
         before: str = "",
+        cwd: Path | None = None,
     ) -> Command:
         """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
         `slow_join`, giving the video its name and clearing up `slow_name` each.
 
-        `memory`: bytes that it may take more than it has. `before`: Python code that it runs first. Segments
-        have 20 frames.
+        `memory`: bytes that it may take more than it has. `before`: Python code that it runs first. `cwd`:
+        the folder that it begins in. Segments have 20 frames.
         """
         self.count += 1
         folder = self.folder / str(self.count)
         folder.mkdir()
-        order = {"arguments": [str(each) for each in arguments], "folder": str(folder)}
+        order = {"arguments": [str(each) for each in arguments], "cwd": str(cwd or folder)}
         order |= {"output": f"{folder}/output", "errors": f"{folder}/errors", "before": before}
         order |= {"slow_clip": slow_clip, "slow_join": slow_join, "slow_name": slow_name}
         order |= {"largest_file": largest_file, "memory": memory}

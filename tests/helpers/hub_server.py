@@ -8,22 +8,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 REPOSITORY = "someone/somewhere"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """`files` maps a path in the repository to its content; `truncate` cuts each body that many bytes short;
-    `redirect` is where who asks for a body is sent, such as /elsewhere, which serves `decoy`.
-    """
+    """`files` maps a path in the repository to its content; `truncate` cuts each body by so many bytes."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), HubHandler)
         self.files = files
         self.truncate = 0
-        self.redirect: str | None = None
-        self.decoy = b""
         self.downloads = 0
 
     @property
@@ -47,33 +44,36 @@ class HubHandler(BaseHTTPRequestHandler):
         )
         if self.path == f"/api/models/{REPOSITORY}/revision/main":
             content = json.dumps({"id": REPOSITORY, "sha": COMMIT}).encode()
-        if self.path == "/elsewhere":
-            content = self.server.decoy
         if content is None:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "EntryNotFound")
-            self.send_header("X-Repo-Commit", COMMIT)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        if send_body and self.server.redirect and self.path.startswith(prefix):
-            self.send_response(302)
-            self.send_header("Location", self.server.redirect)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.send_response(200)
-        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("Content-Length", str(len(content)))
+            self.head(404, 0, {"X-Error-Code": "EntryNotFound"})
+        else:
+            self.head(200, len(content), {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'})
+            if send_body:
+                self.server.downloads += 1
+                self.wfile.write(content[: len(content) - self.server.truncate])
+                self.close_connection = True
+
+    def head(self, code: int, length: int, headers: dict[str, str]) -> None:
+        self.send_response(code)
+        for name, value in (headers | {"X-Repo-Commit": COMMIT, "Content-Length": str(length)}).items():
+            self.send_header(name, value)
         self.end_headers()
-        if send_body:
-            self.server.downloads += 1
-            self.wfile.write(content[: len(content) - self.server.truncate])
-            self.close_connection = True
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass
+
+
+def client(endpoint: str, home: Path, **environment: str) -> str:
+    """Code for `Commands.start(before=...)`: which hub the client asks, without pauses between tries."""
+    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    settings |= {"HF_HUB_DISABLE_TELEMETRY": "1"} | environment
+    return f"""
+for name in [*os.environ]:
+    if name.startswith("HF_") or name.lower().endswith("_proxy"):
+        del os.environ[name]
+os.environ.update({settings})
+time.sleep = lambda seconds: None
+"""
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import av
 import numpy as np
 from av.stream import Disposition
-from sample_videos import sample_planes, video_frame
+from sample_videos import noise, sample_planes, sound_packets, video_frame
 
 LONG = [0, 700, 1400, 2000, 2600, 3500, 4000, 9000]  # ms
 LONG += [12100, 12300, 12900, 13300, 14000, 15000, 16000, 23000, 26000]
@@ -51,12 +51,7 @@ def long_video(
             frame.time_base = Fraction(1, 1000)
             packets += video.encode(frame)
         packets += video.encode(None)
-        for start in range(0, 27 * 16000, 4000):
-            samples = np.random.default_rng(start).integers(-9999, 9999, (1, 4000)).astype(np.int16)
-            tone = av.AudioFrame.from_ndarray(samples, "s16", "mono")
-            tone.sample_rate, tone.pts = 16000, start
-            packets += audio.encode(tone)
-        packets += audio.encode(None)
+        packets += sound_packets(audio, 27 * 16000, step=4000, fill=noise())
         for number in range(27 if second else 0):
             packets += second.encode(video_frame("yuv420p", sample_planes("yuv420p", number, 32, 16), number))
         packets += second.encode(None) if second else []

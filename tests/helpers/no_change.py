@@ -31,9 +31,6 @@ class IdentityRestorer:
     def clip_length(self, height: int, width: int) -> int:
         return self.facts.clip
 
-    def sample(self) -> None:
-        return None
-
     def halve_batch(self) -> bool:
         return False
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import av
-from sample_videos import sample_planes, video_frame, write_video
+from sample_videos import encoded, sample_planes, video_frame, write_video
 
 os.environ.setdefault("SVT_LOG", "1")  # errors only
 TS_PACKET = 188
@@ -199,17 +199,9 @@ def joined(
         for part in range(count):
             size = sizes[part] if sizes else (64, 48)
             pix_fmt = pix_fmts[part] if pix_fmts else "yuv420p"
-            for packet in _encoded(12 * part, size, pix_fmt, options[part]):
+            planes = [sample_planes(pix_fmt, number, *size) for number in range(12)]
+            frames = [video_frame(pix_fmt, each, number) for number, each in enumerate(planes, 12 * part)]
+            for packet in encoded("libx264", frames, {"bf": "0", "preset": "ultrafast", **options[part]}):
                 packet.stream, packet.time_base = stream, Fraction(1, 25)
                 output.mux_one(packet)
     return memory.getvalue()
-
-
-def _encoded(first: int, size: tuple[int, int], pix_fmt: str, options: dict[str, str]) -> list[Any]:
-    context: Any = av.CodecContext.create("libx264", "w")
-    context.width, context.height, context.pix_fmt = *size, pix_fmt
-    context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
-    context.options = {"bf": "0", "preset": "ultrafast", **options}
-    planes = [sample_planes(pix_fmt, number, *size) for number in range(12)]
-    frames = [video_frame(pix_fmt, each, number) for number, each in enumerate(planes, first)]
-    return [packet for frame in [*frames, None] for packet in context.encode(frame)]

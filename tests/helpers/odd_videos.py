@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import av
-import numpy as np
 from av.stream import Disposition
 from long_videos import cover_packets
-from sample_videos import sample_planes, video_frame
+from sample_videos import noise, sample_planes, sound_packets, video_frame
 
 ASS = """[Script Info]
 ScriptType: v4.00+
@@ -128,16 +127,8 @@ def _sounds(output: Any, content: Content) -> list[Any]:
 
 def _noise(stream: Any, sound: Sound) -> list[Any]:
     """Return packets of noise."""
-    packets, step = [], 960
-    kind = stream.codec_context.format.name
-    for start in range(0, int(sound.seconds * sound.rate), step):
-        frame = av.AudioFrame(kind, sound.layout, step)
-        frame.sample_rate, frame.time_base = sound.rate, Fraction(1, sound.rate)
-        frame.pts = int(sound.start * sound.rate) + start
-        for plane in frame.planes:
-            plane.update(np.random.default_rng(start).integers(0, 2, plane.buffer_size, np.uint8).tobytes())
-        packets += stream.encode(frame)
-    return packets + stream.encode(None)
+    count, start = (int(seconds * sound.rate) for seconds in (sound.seconds, sound.start))
+    return sound_packets(stream, count, start, 960, noise())
 
 
 def _texts(output: Any, codec: str) -> Any:

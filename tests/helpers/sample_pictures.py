@@ -1,10 +1,10 @@
 """Small pictures for tests."""
 
-from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
+from sample_videos import encoded
 
 
 def write_rgb(path: Path, picture: np.ndarray) -> None:
@@ -17,11 +17,7 @@ def write_rgb(path: Path, picture: np.ndarray) -> None:
 
 def write_frame(path: Path, encoder: str, frame: av.VideoFrame) -> None:
     """A frame as a picture file, in its own pixel format."""
-    context = av.CodecContext.create(encoder, "w")
-    context.width, context.height, context.pix_fmt = frame.width, frame.height, frame.format.name  # type: ignore[attr-defined]
-    context.time_base = Fraction(1, 25)
-    packets = context.encode(frame) + context.encode(None)  # type: ignore[attr-defined]
-    path.write_bytes(b"".join(bytes(packet) for packet in packets))
+    path.write_bytes(b"".join(map(bytes, encoded(encoder, [frame]))))
 
 
 ENCODERS = {

@@ -97,12 +97,49 @@ def write_video(
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
         if silence is not None and sound:
-            for start in range(0, int(sound * 48000), 1024):
-                tone = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
-                tone.sample_rate, tone.pts, tone.time_base = 48000, start, Fraction(1, 48000)
-                output.mux(silence.encode(tone))
-            output.mux(silence.encode(None))
+            output.mux(sound_packets(silence, int(sound * 48000)))
     return pictures
+
+
+def sound_packets(
+    stream: Any, count: int, start: int = 0, step: int = 1024, fill: Callable[[int], bytes] = bytes
+) -> list[Any]:
+    """Encode at least `count` samples in frames of `step`: of silence, unless `fill` gives other bytes for a
+    plane of that size.
+    """
+    packets, rate = [], stream.rate
+    for first in range(start, start + count, step):
+        frame = av.AudioFrame(stream.format.name, stream.layout.name, step)
+        for plane in frame.planes:
+            plane.update(fill(plane.buffer_size))
+        frame.sample_rate, frame.time_base, frame.pts = rate, Fraction(1, rate), first
+        packets += stream.encode(frame)
+    return packets + stream.encode(None)
+
+
+def noise() -> Callable[[int], bytes]:
+    """Give other bytes each time, which are small numbers in any format of samples."""
+    chance = np.random.default_rng(0)
+    return lambda size: chance.integers(0, 2, size, np.uint8).tobytes()
+
+
+def encoded(
+    codec: str, frames: Iterable[av.VideoFrame], options: Mapping[str, str] | None = None
+) -> list[Any]:
+    """The packets of frames, of the size and pixel format of the first one, outside any container."""
+    first, *others = frames
+    context: Any = av.CodecContext.create(codec, "w")
+    context.width, context.height, context.pix_fmt = first.width, first.height, first.format.name
+    context.time_base, context.framerate, context.options = Fraction(1, 25), Fraction(25), dict(options or {})
+    return [packet for frame in [first, *others, None] for packet in context.encode(frame)]
+
+
+def with_bytes(packet: av.Packet, data: bytes) -> av.Packet:
+    """A packet of other data with the times of this one."""
+    changed = av.Packet(data)
+    changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
+    changed.duration, changed.is_keyframe = packet.duration, packet.is_keyframe
+    return changed
 
 
 def write_stream(

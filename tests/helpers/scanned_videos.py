@@ -9,7 +9,7 @@ from typing import Any
 import av
 import numpy as np
 from numpy.typing import NDArray
-from sample_videos import video_frame
+from sample_videos import sound_packets, video_frame
 
 SIZE = (120, 160)  # height, width
 NTSC = Fraction(30000, 1001)
@@ -72,13 +72,5 @@ def write_frames(
         for number, luma in enumerate(frames):
             output.mux(stream.encode(video_frame("yuv420p", (luma, chroma, chroma), number)))
         output.mux(stream.encode(None))
-        for start in range(0, int(len(frames) / rate * 48000) if sound else 1024, 1024):
-            samples = av.AudioFrame.from_ndarray(
-                np.zeros((1, 1024), np.int16 if path.suffix == ".mkv" else np.float32),
-                "s16" if path.suffix == ".mkv" else "fltp",
-                "mono",
-            )
-            samples.sample_rate, samples.pts, samples.time_base = 48000, start, Fraction(1, 48000)
-            output.mux(tone.encode(samples))
-        output.mux(tone.encode(None))
+        output.mux(sound_packets(tone, int(len(frames) / rate * 48000) if sound else 1024))
     return path

@@ -5,24 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from clip_runs import SMALL
-from pair_runs import MODEL
 from sample_pictures import write_rgb
-from training_runs import CONFIG, write_config
+from training_runs import SMALL, TAYLOR, Sections, write_config
 
-RUNS: dict[str, dict[str, dict[str, Any]]] = {
+TRAINING = {"steps": 2, "batch": 2, "validate_every": 2, "warmup": 1, "learning_rate": 0.003}
+RUNS: dict[str, Sections] = {
     "pairs": {
-        "": {"task": "derain", "family": "mb-taylorformer"},
-        "model": MODEL,
+        "": {"name": "tiny", "task": "derain", "family": "mb-taylorformer"},
+        "model": TAYLOR,
         "data": {"dataset": "rain13k", "folder": "sets", "validation": ["rain100l/test"], "crop": 16},
+        "training": TRAINING,
     },
     "clips": {
-        "": {"task": "sr", "family": "vsr-transformer"},
+        "": {"name": "tiny", "task": "sr", "family": "vsr-transformer"},
         "model": SMALL,
         "data": {"dataset": "reds", "folder": "sets", "validation": ["test"], "frames": 2, "crop": 8},
+        "training": TRAINING,
     },
 }
-TRAINING = {"steps": 2, "batch": 2, "validate_every": 2, "warmup": 1, "learning_rate": 0.003}
 
 
 def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -54,9 +54,4 @@ def configured(folder: Path, kind: str, **changes: Mapping[str, Any]) -> Path:
     """A configuration of a tiny network; its data is written where it isn't there."""
     if not (folder / "sets").exists():
         (write_rain if kind == "pairs" else write_reds)(folder / "sets")
-    sections = RUNS[kind] | {"training": TRAINING}
-    merged = {
-        name: dict.fromkeys(CONFIG[name] if name else (), None) | values | dict(changes.get(name, {}))
-        for name, values in sections.items()
-    }
-    return write_config(folder, merged)
+    return write_config(folder, changes, RUNS[kind])

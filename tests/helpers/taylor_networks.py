@@ -1,6 +1,5 @@
 """Networks of MB-TaylorFormer for tests: the released code's golden numbers, and small ones of our own."""
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,21 +22,18 @@ PRINTED = AttentionRule(
 
 
 @cache
-def golden(branches: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The constructor's arguments and parameter count; weights (`w/<name>`), inputs and outputs of the
-    released code.
-    """
-    name = GOLDEN / f"mbt_tiny_{branches}branch"
-    return json.loads(name.with_suffix(".json").read_text()), load_file(name.with_suffix(".safetensors"))
+def golden(branches: int) -> dict[str, Tensor]:
+    """Weights (`w/<name>`), inputs and outputs of the released code, by the arguments in the JSON file."""
+    return load_file(GOLDEN / f"mbt_tiny_{branches}branch.safetensors")
 
 
 def their_weights(branches: int) -> dict[str, Tensor]:
-    return {name[2:]: tensor for name, tensor in golden(branches)[1].items() if name.startswith("w/")}
+    return {name[2:]: tensor for name, tensor in golden(branches).items() if name.startswith("w/")}
 
 
 def released(branches: int, dtype: torch.dtype = torch.float32, **changes: Any) -> MBTaylorFormer:
     """The golden network; `changes` are arguments beside the authors', such as `attention`."""
-    adopted = adopt_taylorformer(their_weights(branches), golden(branches)[0]["config"] | changes)
+    adopted = adopt_taylorformer(their_weights(branches), changes)
     network = build(dict(adopted.config))
     network.load_state_dict(dict(adopted.tensors), strict=True)
     return network.to(dtype).eval()

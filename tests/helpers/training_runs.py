@@ -1,4 +1,4 @@
-"""A training run that takes a second: tiny clips, a network of 4x4 patches, and its configuration."""
+"""Training runs that take a second: tiny clips, networks of each family, and their configurations."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,22 +29,45 @@ sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 4
 STEPS = {"steps": 12, "warmup": 4, "validate_every": 5, "learning_rate": 0.003}
 # without patches that follow the motion, whose search takes most of a run
 WINDOWS = {"strides": [4], "groups_per_window": 40, "pool": 200, "reuse": 2, "match_share": 0.0}
-CONFIG: dict[str, dict[str, object]] = {
+Sections = Mapping[str, Mapping[str, Any]]
+LENGTHS = {"one": 22, "two": 9, "held": 20}  # frames
+CONFIG: Sections = {
     "": {"name": "tiny", "task": "denoise", "family": "dust"},
     "model": {"kind": "sigma", "patch": 4, "atoms": 64, "blocks": 2, "degree": 1},
     "data": {"clips": "clips", "validation": ["held.mkv"], **WINDOWS},
     "training": {"sigma": [10.0, 40.0], "batch": 16, "precision": "fp32", **STEPS},
 }
+SIDE = 16
+ONES = [1, 1, 1, 1]
+TAYLOR = {"size": "t", "widths": [4, 8, 8, 8], "expansion": 1.0}
+TAYLOR |= {"blocks": ONES, "branches": ONES, "heads": ONES}
+PAIRS: Sections = {
+    "": {"name": "tiny", "task": "all", "family": "mb-taylorformer"},
+    "model": TAYLOR,
+    "data": {"clips": "clips", "validation": ["held.mkv"], "crop": SIDE},
+    "training": {"steps": 6, "validate_every": 4, "warmup": 2, "learning_rate": 0.003},
+}
+NO_BLOCKS = {"extraction": 0, "reconstruction": 0}
+SMALL = NO_BLOCKS | {"size": "n", "features": 4, "layers": 0, "shared": 2, "keys": 1, "hidden": 2}
+FLOW = {"levels": 1, "widths": [4], "kernel": 3}
+RELEASED = (
+    NO_BLOCKS | {"propagation": 0} | {"size": "reds", "features": 4, "blocks": 1, "tail": 2, "flow": FLOW}
+)
+CLIPS: Sections = {
+    "": {"name": "tiny", "task": "sr", "family": "vsr-transformer"},
+    "model": SMALL,
+    "data": {"frames": 3, "crop": 8, "clips": "clips", "validation": ["held.mkv"]},
+    "training": {"steps": 30, "validate_every": 15, "warmup": 2, "learning_rate": 0.003},
+}
 
 
-def write_config(folder: Path, changes: Mapping[str, Mapping[str, object]] | None = None) -> Path:
-    """A configuration in `folder` with values added or changed by section ("" is the top); None takes a value
-    away.
+def write_config(folder: Path, changes: Sections | None = None, base: Sections = CONFIG) -> Path:
+    """A configuration in `folder`: `base` with values added or changed by section ("" is the top); None takes
+    a value away.
     """
-    sections = {name: values | dict((changes or {}).get(name, {})) for name, values in CONFIG.items()}
-    sections |= {name: dict(values) for name, values in (changes or {}).items() if name not in sections}
-    lines = []
-    for section, values in sections.items():
+    changes, lines = changes or {}, []
+    for section in {**base, **changes}:
+        values = {**base.get(section, {}), **changes.get(section, {})}
         lines += [f"[{section}]"] * bool(section)
         lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
     path = folder / "tiny.toml"
@@ -60,10 +83,10 @@ def _toml(value: object) -> str:
     return repr(list(value) if isinstance(value, tuple) else value)
 
 
-def write_clips(folder: Path) -> None:
-    """Two clips to train on and one that is held out."""
+def write_clips(folder: Path, lengths: Mapping[str, int] = LENGTHS) -> None:
+    """Clips of so many frames; one is held out."""
     (folder / "clips").mkdir()
-    for name, frames in (("one", 22), ("two", 9), ("held", 20)):
+    for name, frames in lengths.items():
         write_video(folder / "clips" / f"{name}.mkv", frames=frames)
 
 
@@ -76,8 +99,23 @@ def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(part, other[name]) for name, part in one.items())
 
 
-def tiny_run(folder: Path, changes: Mapping[str, Mapping[str, object]] | None = None) -> RunConfig:
+def tiny_run(
+    folder: Path,
+    changes: Sections | None = None,
+    base: Sections = CONFIG,
+    lengths: Mapping[str, int] = LENGTHS,
+) -> RunConfig:
     """The configuration, read, with its clips in place."""
     if not (folder / "clips").exists():
-        write_clips(folder)
-    return read_config(write_config(folder, changes))
+        write_clips(folder, lengths)
+    return read_config(write_config(folder, changes, base))
+
+
+def pair_run(folder: Path, **changes: Mapping[str, Any]) -> RunConfig:
+    """A run of a tiny image network on degraded pairs."""
+    return tiny_run(folder, changes, PAIRS)
+
+
+def clip_run(folder: Path, **changes: Mapping[str, Any]) -> RunConfig:
+    """A run of a tiny network for super-resolution."""
+    return tiny_run(folder, changes, CLIPS, {"one": 6, "held": 6})

@@ -90,10 +90,7 @@ def read(path: Path) -> Found:
     info = probe(str(path))
     with av.open(str(path)) as container:
         stream = container.streams.video[info.video.index]
-        frames = [
-            Frame(planes_of(each, layout_of(each.format.name)), each.pts, each.duration)
-            for each in container.decode(stream)
-        ]
+        frames = [Frame(planes_of(each), each.pts, each.duration) for each in container.decode(stream)]
         late = 0 if stream.duration is None else max(0, stream.start_time or 0) * stream.time_base
         end = float(container.duration / 1_000_000) + float(late)
     return Found(info, frames, end)
@@ -112,13 +109,19 @@ def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
     return result
 
 
+def frames_of(
+    path: Path, start: int | None = None, stop: int | None = None, scan: str | None = None
+) -> list[Frame]:
+    """The frames of a video, or those that begin in a part of it."""
+    with VideoReader(str(path), scan=scan) as reader:
+        return list(reader.frames(start, stop))
+
+
 def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:
     """Each frame's time, duration and samples."""
-    with VideoReader(str(path)) as reader:
-        return [
-            (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes])
-            for frame in reader.frames()
-        ]
+    return [
+        (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes]) for frame in frames_of(path)
+    ]
 
 
 def extras(audio: Sequence[str] = ("aac",), subtitles: Sequence[str] = (), **more: Any) -> Content:

@@ -11,8 +11,8 @@ from sample_videos import chequered_planes, write_video
 from written_videos import described
 
 from vidrestore.errors import CheckpointError
-from vidrestore.jobs.check import open_job
 from vidrestore.jobs.request import Request, Step
+from vidrestore.jobs.run import open_job
 from vidrestore.jobs.steps import measured_input
 from vidrestore.media.coding_loss import kind_by_coding
 from vidrestore.media.reader import VideoReader

@@ -97,7 +97,7 @@ def test_frames_that_clips_share_take_time_twice_unless_they_are_cached(
     assert found.size == 2 * 100 + (FRAMES - 2) * 10  # two segments, of 10 frames each
 
 
-def test_four_parts_of_a_large_picture_are_tried_with_time_and_size_of_the_whole(tmp_path, monkeypatch):
+def test_the_middle_of_a_large_picture_is_tried_with_time_and_size_of_the_whole(tmp_path, monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr(estimate, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     source, sizes = tmp_path / "in.png", []
@@ -154,12 +154,9 @@ def test_a_restorer_of_rgb_makes_at_most_a_million_pixels_of_a_photograph(
     assert outcome.seconds == pytest.approx(7 + 2 * (math.prod(size) / math.prod(given) - 1) + 1 / 4)
 
 
-def test_parts_of_a_picture_lie_around_the_middles_of_its_quarters_in_all_planes():
-    luma, chroma = np.arange(1040 * 1200).reshape(1040, 1200), np.arange(520 * 600).reshape(520, 600)
+def test_the_middle_of_a_picture_is_the_same_in_all_planes():
+    luma, chroma = np.arange(1040 * 1201).reshape(1040, 1201), np.arange(520 * 601).reshape(520, 601)
     frame, pixels = Frame((luma, chroma, chroma), 0), PixelFormat("yuv420p", "yuv", 8, 1, 1)
-    parts = estimate._part(frame, pixels, 256, in_parts=True)
-    first, last = (128, 160), (640, 768)
-    for plane, before, down in zip(parts.planes, (luma, chroma, chroma), (1, 2, 2), strict=True):
-        assert plane.shape == (512 // down, 512 // down)
-        for (top, left), corner in ((first, (0, 0)), (last, (256 // down, 256 // down))):
-            assert plane[corner] == before[top // down, left // down]
+    middle = estimate._middle(frame, pixels, 512).planes
+    assert [plane.shape for plane in middle] == [(512, 512), (256, 256), (256, 256)]
+    assert (middle[0][0, 0], middle[1][0, 0]) == (luma[256, 336], chroma[128, 168])

@@ -20,7 +20,7 @@ from commands import Commands, work_of
 from denoise_command import identity  # noqa: F401
 from disk_faults import fault, library
 from faults import COUNTS
-from hub_server import COMMIT, REPOSITORY, HubServer, serving
+from hub_server import COMMIT, REPOSITORY, HubServer, client, serving
 from odd_files import KINDS, clip
 from sample_pictures import write_picture
 from sample_videos import write_video
@@ -192,16 +192,6 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weights]:
         yield Weights(path, json.dumps(card.config), hub)
 
 
-# code for the hub's client: which hub, no pauses between tries
-CLIENT = """
-for name in [*os.environ]:
-    if name.startswith("HF_") or name.lower().endswith("_proxy"):
-        del os.environ[name]
-os.environ.update(HF_ENDPOINT={!r}, HF_HOME={!r})
-time.sleep = lambda seconds: None
-"""
-
-
 def leftovers_in(folder: Path) -> list[Path]:
     """Return locks and partial files, but those of the hub's client."""
     return [
@@ -267,7 +257,7 @@ def works(folder: Path, exact: Weights) -> dict[str, Work]:
         "pull": Work(
             ["weights", "pull", f"hf:{REPOSITORY}@{COMMIT}/{exact.path.name}"],
             of_bytes(cache / exact.path.name),
-            before=CLIENT.format(exact.hub.address, str(folder / "hub")),
+            before=client(exact.hub.address, folder / "hub"),
         ),
     }
 

@@ -17,9 +17,9 @@ import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.events import Event, Warned, ignore_event
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.check import earlier_summary
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import WorkFolder
+from vidrestore.jobs.run import earlier_summary
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.weights.manifest import read_manifest, weights_folder

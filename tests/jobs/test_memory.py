@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import python
 from no_change import ADDED
 
 from vidrestore.jobs.bench import write_video
@@ -28,8 +27,7 @@ def peak(folder: Path, frames: int) -> int:
     """Bytes that a process of its own takes for a film of so many frames."""
     source = folder / f"{frames}.mkv"
     write_video(str(source), 320, 180, frames)
-    arguments = [sys.executable, "-c", COMMAND, str(source), str(folder / f"{frames}.out.mkv")]
-    return int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
+    return int(python("-c", COMMAND, str(source), str(folder / f"{frames}.out.mkv"), check=True).stdout)
 
 
 @pytest.mark.slow

@@ -25,9 +25,8 @@ from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.check import open_job
 from vidrestore.jobs.request import Request, Step
-from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
 from vidrestore.media.source import Source, Target

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from fake_restorer import Fake
 from long_videos import long_video
 from rgb_networks import write_weights
-from sample_videos import write_video
+from sample_videos import noise, sound_packets, write_video
 from scenes_of_noise import scene_frames
 from taylor_networks import small
 from vsr_networks import recurrent
@@ -28,10 +28,9 @@ from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Event, Planned, Warned, ignore_event
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs import segmented
-from vidrestore.jobs.check import open_job
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
-from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
 from vidrestore.media import encoders
 from vidrestore.media.reader import VideoReader
@@ -123,12 +122,8 @@ def source(tmp_path: Path) -> Path:
             shown.pts, shown.time_base = time, Fraction(1, 1000)
             made += stream.encode(shown)
         made += stream.encode(None)
-        for start in range(0, 2 * 16000, 800):
-            samples = np.random.default_rng(start).integers(-9999, 9999, (1, 800)).astype(np.int16)
-            tone = av.AudioFrame.from_ndarray(samples, "s16", "mono")
-            tone.sample_rate, tone.pts = 16000, start
-            made += sound.encode(tone)
-        for packet in sorted(made + sound.encode(None), key=lambda packet: packet.dts * packet.time_base):
+        made += sound_packets(sound, 2 * 16000, step=800, fill=noise())
+        for packet in sorted(made, key=lambda packet: packet.dts * packet.time_base):
             output.mux(packet)
     return path
 
@@ -390,55 +385,57 @@ def test_a_source_that_changes_under_way_is_not_joined(tmp_path, source, monkeyp
 # Damage to the work itself
 
 
+WRONG_JSON = ["", "{", "[]", "[" * 100_000, '{"version": 1, "name": 5}', '{"version": true}']
+WRONG_JSON += [f'{{"version": {VERSION}, "identity": []}}']
+NOT_OURS = "not as vidrestore wrote it"
+
+
+Change = Callable[[bytes, bytes], bytes]
+
+
+def cut(share: float) -> Change:
+    return lambda content, other: content[: int(len(content) * share)]
+
+
+def with_text(text: str) -> Change:
+    return lambda content, other: text.encode()
+
+
+def with_values(**values: Any) -> Change:
+    """As by an error of the disk: the content has the right types, and not its checksum."""
+    return lambda content, other: json.dumps(json.loads(content) | values).encode()
+
+
 @pytest.mark.parametrize(
-    "change, problem",
+    "name, change, problem",
     [
-        (lambda other, content: b"", "not a whole segment"),
-        (lambda other, content: content[: len(content) // 2], "not a whole segment"),
-        (lambda other, content: content[: len(content) * 99 // 100], "not a whole segment"),
-        (lambda other, content: other, "made for another part of the video"),
+        *(
+            (
+                "*.segment",
+                lambda content, other, share=share: content[: int(len(content) * share)],
+                "not a whole",
+            )
+            for share in (0, 0.5, 0.99)
+        ),
+        ("*.segment", lambda content, other: other, "made for another part of the video"),
+        *((name, with_text(text), NOT_OURS) for name in ("job.json", "plan.json") for text in WRONG_JSON),
+        ("job.json", with_values(clips=[[1 << 40, 4]]), f"{NOT_OURS} (its checksum is wrong)"),
+        ("job.json", with_values(encoder_threads=1 << 70), f"{NOT_OURS} (its checksum is wrong)"),
+        ("plan.json", with_values(damage=""), f"{NOT_OURS} (its checksum is wrong)"),
     ],
-    ids=["empty", "half", "cut short", "of another part"],
 )
-def test_a_damaged_segment_is_restored_again(tmp_path, source, change, problem):
+def test_a_damaged_file_of_the_work_costs_work_but_no_frame_and_is_named(
+    tmp_path, source, name, change, problem
+):
     restore(source, tmp_path / "whole.mkv")
-    first, path = sorted(stop_run(source, tmp_path / "out.mkv", 3).glob("*.segment"))[:2]
-    path.write_bytes(change(first.read_bytes(), path.read_bytes()))
+    folder = stop_run(source, tmp_path / "out.mkv", 3)
+    *_, path = sorted(folder.glob(name))[:2]
+    other = min(folder.glob("*.segment"))
+    path.write_bytes(change(path.read_bytes(), other.read_bytes()))
     told: list[Event] = []
     restore(source, tmp_path / "out.mkv", told)
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
     assert f"{path.name}: {problem}" in " ".join(warnings_of(told))
-
-
-WRONG_JSON = ["", "{", "[]", "[" * 100_000, '{"version": 1, "name": 5}', '{"version": true}']
-WRONG_JSON += [f'{{"version": {VERSION}, "identity": []}}']
-
-
-@pytest.mark.parametrize("name", ["job.json", "plan.json"])
-@pytest.mark.parametrize("content", WRONG_JSON)
-def test_a_broken_file_of_the_job_costs_work_but_no_video_and_is_named(tmp_path, source, name, content):
-    restore(source, tmp_path / "whole.mkv")
-    folder = stop_run(source, tmp_path / "out.mkv", 2)
-    (folder / name).write_text(content)
-    told: list[Event] = []
-    restore(source, tmp_path / "out.mkv", told)
-    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
-    assert f"{name}: not as vidrestore wrote it" in " ".join(warnings_of(told))
-
-
-@pytest.mark.parametrize(
-    "name, change",
-    [("job", {"clip": 1 << 40}), ("job", {"encoder_threads": 1 << 70}), ("plan", {"damage": ""})],
-)
-def test_a_file_of_the_job_that_was_changed_is_broken(tmp_path, source, name, change):
-    """As by an error of the disk: the content has the right types, and not its checksum."""
-    restore(source, tmp_path / "whole.mkv")
-    path = stop_run(source, tmp_path / "out.mkv", 2) / f"{name}.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    told: list[Event] = []
-    restore(source, tmp_path / "out.mkv", told)
-    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
-    assert f"{name}.json: not as vidrestore wrote it (its checksum is wrong)" in " ".join(warnings_of(told))
 
 
 def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path, source, monkeypatch):

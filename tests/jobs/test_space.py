@@ -7,7 +7,7 @@ import pytest
 from written_videos import described, fast_choice, write
 
 from vidrestore.frames import Frame
-from vidrestore.jobs.space import video_sizes
+from vidrestore.jobs.segmented import least_size
 from vidrestore.options import EncoderOptions
 
 
@@ -24,5 +24,4 @@ def test_a_still_video_takes_no_less_than_what_is_asked_for_at_least(tmp_path, o
     planes = tuple(np.full(size, 99, np.uint8) for size in ((360, 640), (180, 320), (180, 320)))
     choice = fast_choice(source, output, options)
     write(source, output, [Frame(planes, 1000 * number, 1000) for number in range(200)], choice=choice)
-    least, likely = video_sizes(source.video, choice, 200, 1)
-    assert least < output.stat().st_size < likely
+    assert least_size(source.video, choice, 200) < output.stat().st_size

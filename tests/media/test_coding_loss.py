@@ -11,7 +11,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from sample_videos import write_stream
+from sample_videos import sound_packets, write_stream
 from written_videos import described
 
 from vidrestore.frames import PixelFormat, VideoInfo
@@ -210,11 +210,8 @@ def rewritten(
             packet.stream, packet.time_base = stream, Fraction(1, 1000)
             packet.pts = packet.dts = times(number)
             output.mux(packet)
-        for start in range(0, int((sound or 0) * 8000), 1000):
-            frame = av.AudioFrame("s16", "mono", 1000)
-            frame.planes[0].update(bytes(2000))
-            frame.pts, frame.sample_rate, frame.time_base = start, 8000, Fraction(1, 8000)
-            output.mux(silence.encode(frame))
+        if sound:
+            output.mux(sound_packets(silence, int(sound * 8000)))
     return probe(str(path)).video
 
 

@@ -2,6 +2,7 @@
 
 import io
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from av.filter import Graph
 from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_stream, write_video
+from written_videos import frames_of
 
 import vidrestore
 from vidrestore.errors import MediaError
@@ -77,9 +79,7 @@ def marked(frame: av.VideoFrame, top: bool) -> av.VideoFrame:
     return graph.vpull()
 
 
-def read(path: Path, start: int | None = None, scan: str | None = "auto") -> list[Frame]:
-    with VideoReader(str(path), scan=scan) as reader:
-        return list(reader.frames(start))
+read = partial(frames_of, scan="auto")
 
 
 def error(planes: list[Frame], pix_fmt: str, size: tuple[int, int] = SIZE) -> float:

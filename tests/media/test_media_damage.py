@@ -78,7 +78,7 @@ def test_an_undamaged_file_is_not_reported_as_damaged(tmp_path, kind):
     for threads in (0, 1):
         times, damage = read(path, threads)
         assert len(times) == count
-        assert damage.summary() == "no damage found"
+        assert damage.sentence is None
         assert not damage.found
 
 
@@ -123,7 +123,7 @@ def test_packets_of_a_screen_recording_that_change_nothing_are_not_damage(tmp_pa
         tick = reader.info.video.time_base
         assert [frame.pts * tick * 10 for frame in frames] == changed
         assert [frame.duration * tick * 10 for frame in frames] == [1, 3, 1, 3]
-        assert not reader.damage.found, reader.damage.summary()
+        assert not reader.damage.found, reader.damage.sentence
 
 
 def test_a_large_packet_without_a_picture_is_damage(tmp_path):
@@ -184,7 +184,7 @@ def test_an_edit_list_that_hides_frames_is_not_damage(tmp_path, first):
     copy_packets(whole, path, earlier)
     times, damage = read(path)
     assert len(times) == 30 - first
-    assert not damage.found, damage.summary()
+    assert not damage.found, damage.sentence
 
 
 def test_a_recording_that_begins_between_key_frames_is_not_damage(tmp_path):
@@ -194,7 +194,7 @@ def test_a_recording_that_begins_between_key_frames_is_not_damage(tmp_path):
     path.write_bytes(data[len(data) // 188 // 3 * 188 :])
     times, damage = read(path)
     assert 20 <= len(times) < 40
-    assert not damage.found, damage.summary()
+    assert not damage.found, damage.sentence
 
 
 def flip(path: Path, count: int, where: float = 0.3) -> None:
@@ -257,7 +257,7 @@ def test_a_lost_fragment_is_found(tmp_path, lost):
     path.write_bytes(b"".join(parts))
     times, damage = read(path)
     assert 20 < len(times) < 40
-    assert "1 of its fragments are missing" in damage.summary()
+    assert "1 of its fragments are missing" in damage.sentence
 
 
 def test_a_hole_between_fragments_is_found_by_their_times(tmp_path):
@@ -303,7 +303,7 @@ def test_packets_whose_heads_were_overwritten_are_found(tmp_path, name, mark, ha
     path.write_bytes(data)
     times, damage = read(path)
     assert len(times) < 10
-    assert "something other than a packet lies between the packets, at byte" in damage.summary()
+    assert "something other than a packet lies between the packets, at byte" in damage.sentence
 
 
 def test_packets_of_a_stream_that_begins_within_the_file_are_left_out_and_counted():
@@ -325,7 +325,7 @@ def test_a_long_hole_in_a_transport_stream_is_found_but_a_low_frame_rate_is_not_
     rate = Fraction(1, 90000)
     times = [3600 * (number + 50 * (number >= 20)) for number in range(40)]
     write_video(path, frames=40, codec="libx264", times=times, time_base=rate)
-    assert "the video lacks 2.0" in read(path)[1].summary()
+    assert "the video lacks 2.0" in read(path)[1].sentence
     slow = [180000 * number for number in range(8)]
     write_video(path, frames=8, codec="libx264", times=slow, time_base=rate)
     assert not read(path)[1].found
@@ -340,7 +340,7 @@ def test_a_packet_that_its_container_marks_corrupt_is_damage(tmp_path):
     path.write_bytes(data)
     times, damage = read(path)
     assert len(times) == 12
-    assert "is marked corrupt" in damage.summary()
+    assert "is marked corrupt" in damage.sentence
 
 
 def test_a_stream_that_ends_before_its_own_duration_is_found(tmp_path):
@@ -355,7 +355,7 @@ def test_a_stream_that_ends_before_its_own_duration_is_found(tmp_path):
     path.write_bytes(data.replace(tag, b"00:00:02.400000000"))
     _, damage = read(path)
     assert damage.early_end == Fraction(72, 100)
-    assert "0.720 s before its own promised end" in damage.summary()
+    assert "0.720 s before its own promised end" in damage.sentence
 
 
 def test_the_settings_of_ffmpegs_log_are_restored(tmp_path):

@@ -4,14 +4,13 @@ import errno
 import os
 import struct
 import zlib
-from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from sample_videos import sample_planes, video_frame, write_video
+from sample_videos import copy_packets, sample_planes, video_frame, with_bytes, write_video
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
@@ -82,7 +81,7 @@ def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
     "name", ["monow", "bayer_rggb8", "cuda", "xyz12le", "rgb8", "x2rgb10le", "rgbaf16le"]
 )
 def test_an_unsupported_pixel_format_is_refused_with_advice(name):
-    with pytest.raises(MediaError, match=f"{name} .* is not supported; convert first"):
+    with pytest.raises(MediaError, match=f"{name} is not supported; convert first"):
         layout_of(name)
 
 
@@ -124,14 +123,13 @@ def test_side_data_that_pyav_cannot_name_does_not_hide_other_data(tmp_path):
     # a TIFF that says: turned by 90 degrees
     order = b"II*\0" + struct.pack("<IHHHIII", 8, 1, 0x0112, 3, 1, 6, 0)
     exif = b"\xff\xe1" + struct.pack(">H", len(order) + 8) + b"Exif\0\0" + order
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("mjpeg", rate=25, width=64, height=48, pix_fmt="yuvj420p")
-        frame = video_frame("yuvj420p", sample_planes("yuvj420p", 0), 0)
-        for packet in [*stream.encode(frame), *stream.encode(None)]:
-            # where cameras put it: behind the first marker
-            made = av.Packet(bytes(packet)[:2] + exif + bytes(packet)[2:])
-            made.stream, made.pts, made.dts, made.time_base = stream, packet.pts, packet.dts, packet.time_base
-            output.mux_one(made)
+    write_video(tmp_path / "plain.mov", 1, "mjpeg", "yuvj420p")
+
+    def tagged(packet: av.Packet) -> list[av.Packet]:
+        """Where cameras put it: behind the first marker."""
+        return [with_bytes(packet, bytes(packet)[:2] + exif + bytes(packet)[2:])]
+
+    copy_packets(tmp_path / "plain.mov", path, tagged)
     with av.open(str(path)) as source, pytest.raises(ValueError):
         _ = next(source.decode(video=0)).side_data  # else this tests nothing
     video = probe(str(path)).video
@@ -209,27 +207,13 @@ def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
     planes = sample_planes(planar, 1, *size)
     # FFmpeg's scaler only moves the samples here. Of several threads one may overwrite samples of the next.
     packed = video_frame(planar, planes).reformat(format=stored, threads=1)
-    layout = layout_of(stored)
-    assert layout.format.name == planar
-    result = planes_of(packed, layout)
+    assert layout_of(stored).format.name == planar
+    result = planes_of(packed)
     # FFmpeg keeps them as G, B, R
     wanted = (planes[2], planes[0], planes[1], *planes[3:]) if planar.startswith("gbr") else planes
     for plane, expected in zip(result, wanted, strict=True):
         assert plane.dtype == expected.dtype and plane.flags.owndata
         np.testing.assert_array_equal(plane, expected)
-
-
-@pytest.mark.parametrize("count, fine", [(500, True), (5000, False)])
-def test_a_flood_of_tags_is_refused(tmp_path, count, fine):
-    """FFmpeg compares each with all others, at every opening and writing: 20,000 took 20 s."""
-    path = tmp_path / "a.mkv"
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("ffv1", rate=25, width=16, height=16, pix_fmt="yuv420p")
-        container.metadata.update({f"TAG{number}": "x" for number in range(count)})
-        container.mux([*stream.encode(av.VideoFrame(16, 16, "yuv420p")), *stream.encode(None)])
-    refused = pytest.raises(MediaError, match="other tags, more than the 4096 that are")
-    with nullcontext() if fine else refused:
-        assert len(probe(str(path)).metadata) > count
 
 
 def test_a_heif_picture_named_like_a_video_is_refused(tmp_path):

@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 from odd_videos import Content, write_content
-from sample_videos import copy_packets, sample_planes, video_frame, write_stream, write_video
+from sample_videos import copy_packets, encoded, sample_planes, video_frame, write_stream, write_video
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
@@ -26,7 +26,7 @@ IRREGULAR = [0, 40, 41, 200, 233, 500, 512, 600, 610, 900, 1000, 1040]  # ms
 def read(path: Path, start_pts: int | None = None, threads: int = 0):
     with VideoReader(str(path), threads=threads) as reader:
         frames = list(reader.frames(start_pts))
-        assert not reader.damage.found, reader.damage.summary()
+        assert not reader.damage.found, reader.damage.sentence
         return frames
 
 
@@ -102,7 +102,7 @@ def test_irregular_times_and_durations_are_exact(tmp_path, suffix, codec, option
     with VideoReader(str(path)) as reader:
         base = reader.info.video.time_base
         frames = list(reader.frames())
-        assert not reader.damage.found, reader.damage.summary()
+        assert not reader.damage.found, reader.damage.sentence
     assert [frame.pts * base * 1000 for frame in frames] == IRREGULAR
     lengths = [after - before for before, after in zip(IRREGULAR, [*IRREGULAR[1:], 1117], strict=True)]
     assert [frame.duration * base * 1000 for frame in frames[:-1]] == lengths[:-1]
@@ -175,7 +175,7 @@ def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, grou
             # the exact time of a frame, and one tick before
             for early in {0, int(full[1].pts - full[0].pts > 1)}:
                 result = list(reader.frames(full[index].pts - early))
-                assert not reader.damage.found, reader.damage.summary()
+                assert not reader.damage.found, reader.damage.sentence
                 assert [frame.pts for frame in result] == [frame.pts for frame in full[index:]]
                 assert [frame.duration for frame in result] == [frame.duration for frame in full[index:]]
                 for frame, expected in zip(result, full[index:], strict=True):
@@ -200,10 +200,8 @@ def mux_jpegs(path: Path, sizes, times, pix_fmts=None) -> None:
         (stream.width, stream.height), stream.pix_fmt, stream.time_base = sizes[0], "yuvj420p", MS
         for number, (size, time) in enumerate(zip(sizes, times, strict=True)):
             pix_fmt = pix_fmts[number] if pix_fmts else "yuvj420p"
-            encoder = av.CodecContext.create("mjpeg", "w")
-            encoder.width, encoder.height = size
-            encoder.pix_fmt, encoder.time_base = pix_fmt, Fraction(1, 25)
-            for packet in encoder.encode(video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), 0)):
+            frame = video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), 0)
+            for packet in encoded("mjpeg", [frame]):
                 packet.stream, packet.time_base, packet.pts, packet.dts = stream, MS, time, number
                 output.mux(packet)
 
@@ -449,7 +447,7 @@ def test_errors_of_a_pipe_are_reported(stdin, data, message):
     try:
         with VideoReader("-") as reader:
             frames = list(reader.frames())
-        assert len(frames) == 1 and message in reader.damage.summary()
+        assert len(frames) == 1 and message in reader.damage.sentence
     except MediaError as error:
         assert message in str(error)
 

@@ -7,6 +7,7 @@ import av
 import numpy as np
 import pytest
 from sample_pictures import ENCODERS, write_frame, write_picture, write_rgb
+from written_videos import frames_of
 
 from vidrestore.errors import MediaError
 from vidrestore.media.pictures import SUFFIXES, read_picture, read_rgb
@@ -108,20 +109,15 @@ def jpeg(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def frames_in(path: Path) -> int:
-    with VideoReader(str(path)) as reader:
-        return len(list(reader.frames()))
-
-
 def read_photo(path: Path) -> tuple[str, tuple[str, ...]]:
     with VideoReader(str(path)) as reader:
         assert len(list(reader.frames())) == 1
-        return reader.damage.summary(), reader.warnings
+        return reader.damage.sentence, reader.warnings
 
 
 def test_a_jpeg_without_its_end_is_damaged(tmp_path):
     data = jpeg(tmp_path / "a.jpg")
-    assert read_photo(tmp_path / "a.jpg") == ("no damage found", ())
+    assert read_photo(tmp_path / "a.jpg") == (None, ())
     (tmp_path / "a.jpg").write_bytes(data[:-2])
     assert "a.jpg: the marker of its end is missing" in read_photo(tmp_path / "a.jpg")[0]
 
@@ -141,7 +137,7 @@ def test_what_follows_a_jpeg_is_warned_about(tmp_path, between, word):
     data = jpeg(tmp_path / "a.jpg")
     (tmp_path / "a.jpg").write_bytes(data + between + data)
     damage, warnings = read_photo(tmp_path / "a.jpg")
-    assert damage == "no damage found"
+    assert damage is None
     assert [str(word) in warning for warning in warnings] == [True] * (word is not None)
 
 
@@ -160,12 +156,12 @@ def test_an_animation_is_refused_as_a_picture_and_read_as_a_video(count, tmp_pat
     with pytest.raises(MediaError, match=f"an animation of {count} pictures; give its name the suffix .apng"):
         VideoReader(str(tmp_path / "a.png"))
     (tmp_path / "a.png").rename(tmp_path / "a.apng")
-    assert frames_in(tmp_path / "a.apng") == count
+    assert len(frames_of(tmp_path / "a.apng")) == count
 
 
 def test_an_animation_of_one_picture_is_a_picture(tmp_path):
     animated_png(tmp_path / "a.png", 1)
-    assert frames_in(tmp_path / "a.png") == 1
+    assert len(frames_of(tmp_path / "a.png")) == 1
 
 
 @pytest.mark.parametrize("kind, pages", [(0, 2), (1, 1), (4, 1)])
@@ -181,7 +177,7 @@ def test_further_pages_are_refused_but_not_smaller_copies_and_masks(kind, pages,
     linked = data[: place + 2 + 12 * count] + struct.pack("<I", len(data)) + data[place + 6 + 12 * count :]
     path.write_bytes(linked + further + bytes(4))
     if pages == 1:
-        assert frames_in(path) == 1
+        assert len(frames_of(path)) == 1
     else:
         with pytest.raises(MediaError, match="holds 2 pages; split them"):
             VideoReader(str(path))

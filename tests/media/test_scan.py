@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sample_videos import copy_packets, write_video
 from scanned_videos import NTSC, SIZE, apart, interlaced, moments, telecined, write_frames
+from written_videos import frames_of
 
 import vidrestore
 from vidrestore.errors import MediaError, OptionError
@@ -99,12 +100,7 @@ def test_a_part_of_film_by_its_time_is_that_of_the_whole(tmp_path):
     vidrestore.restore(
         source, tmp_path / "out.mkv", **settings, start=Fraction(1, 3), duration=Fraction(1, 4)
     )
-    assert same(frames_of(tmp_path / "out.mkv"), moments(24)[8:14])
-
-
-def frames_of(path):
-    with VideoReader(str(path)) as reader:
-        return [frame.planes[0] for frame in reader.frames()]
+    assert same([frame.planes[0] for frame in frames_of(tmp_path / "out.mkv")], moments(24)[8:14])
 
 
 @pytest.mark.parametrize("extra", [1, 2, 3, 4])
@@ -132,8 +128,7 @@ def test_a_hole_in_film_shifts_no_frame_after_it(tmp_path):
     frames = telecined(moments(24))
     path = tmp_path / "in.mkv"
     write_frames(path, frames)
-    with VideoReader(str(path)) as reader:
-        times = [frame.pts for frame in reader.frames()]
+    times = [frame.pts for frame in frames_of(path)]
     holed = copy_packets(
         path, tmp_path / "holed.mkv", lambda packet: [packet] * (packet.pts not in times[7:9])
     )
@@ -168,8 +163,7 @@ def test_film_and_video_by_turns_keep_every_frame_of_film(tmp_path):
     } == {*range(16)}
     combed = sum(np.array_equal(frame, other) for frame, other in zip(result[20:], frames[20:], strict=True))
     assert combed == 0
-    with VideoReader(str(path), scan="auto") as reader:
-        assert [frame.real_rows for frame in reader.frames()] == [None] * 20 + [0] * 10
+    assert [frame.real_rows for frame in frames_of(path, scan="auto")] == [None] * 20 + [0] * 10
 
 
 @pytest.mark.parametrize("top", [True, False])

@@ -1,19 +1,19 @@
 """Warnings of what the output lacks: side data that encoding leaves out, other streams that are broken."""
 
 import struct
-import subprocess
-import sys
 import zlib
 from fractions import Fraction
+from itertools import count as counting
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 import pytest
+from command_line import python
 from long_videos import long_video
 from sample_pictures import write_rgb
-from sample_videos import sample_planes, video_frame, write_video
+from sample_videos import copy_packets, with_bytes, write_video
 from written_videos import described
 
 import vidrestore
@@ -33,21 +33,15 @@ FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})
 def captioned_video(path: Path, place: int = 0, count: int = 5) -> Path:
     """H.264 whose picture `place` carries closed captions: an SEI of ITU-T T.35 user data (ATSC A/53)."""
     captions = bytes.fromhex("b50031") + b"GA94" + bytes.fromhex("03 41 ff fc 94 2c ff")
-    message = bytes([6, 4, len(captions)]) + captions + b"\x80"
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        made = []
-        for number in range(count):
-            made += stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number))
-        for number, packet in enumerate([*made, *stream.encode(None)]):
-            if number == place:
-                printed = av.Packet(b"\0\0\0\1" + message + bytes(packet))
-                printed.stream, printed.is_keyframe = stream, packet.is_keyframe
-                printed.pts, printed.dts, printed.time_base = packet.pts, packet.dts, packet.time_base
-                packet = printed
-            output.mux(packet)
-    return path
+    unit = bytes([6, 4, len(captions)]) + captions + b"\x80"
+    plain, numbers = path.with_name("plain.mkv"), counting()
+    write_video(plain, count, "libx264", options={"preset": "ultrafast"})
+
+    def captioned(packet: av.Packet) -> list[av.Packet]:
+        data = len(unit).to_bytes(4) + unit if next(numbers) == place else b""
+        return [with_bytes(packet, data + bytes(packet))]
+
+    return copy_packets(plain, path, captioned)
 
 
 @pytest.mark.parametrize("profile, full_range, refused", [(0, 1, True), (0, 0, False), (1, 1, False)])
@@ -154,4 +148,4 @@ def test_colour_profiles_that_have_a_name_are_seen_and_nothing_is_freed_twice(tm
         "        assert 'ICC_PROFILE' in reader.info.video.side_data\n"
         "    del reader\n    gc.collect()"
     )
-    subprocess.run([sys.executable, "-c", code, str(picture)], check=True, timeout=120)
+    python("-c", code, str(picture), check=True)

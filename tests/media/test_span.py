@@ -12,7 +12,9 @@ from av.stream import Disposition
 from command_line import run
 from long_videos import long_video
 from no_change import IDENTITY_DENOISE
-from sample_videos import sample_planes, video_frame, write_video
+from odd_videos import Content, write_content
+from sample_videos import write_video
+from written_videos import frames_of
 
 import vidrestore
 from vidrestore.errors import OptionError
@@ -25,11 +27,6 @@ from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.tasks import TASKS
 
 LOSSLESS = EncoderOptions(lossless=True)
-
-
-def frames_of(path: Path) -> list[Frame]:
-    with VideoReader(str(path)) as reader:
-        return list(reader.frames())
 
 
 def packets_of(path: Path, kind: str, number: int = 0) -> list[tuple[bytes, Fraction, Fraction]]:
@@ -137,13 +134,7 @@ def test_a_part_keeps_cover_art_and_titles_but_not_statistics_of_the_source(tmp_
 @pytest.mark.parametrize("suffix", [".mkv", ".mov", ".mp4"])
 def test_a_time_code_is_copied_unless_the_part_begins_later(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
-    with av.open(str(source), "w") as container:
-        stream = container.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        stream.metadata["timecode"] = "01:00:00:00"
-        for number in range(4):
-            container.mux(stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
-        container.mux(stream.encode(None))
+    write_content(source, Content(times=range(0, 160, 40), track={"timecode": "01:00:00:00"}))
     part(source, output)
     assert time_codes(source) == time_codes(output) == {"01:00:00:00"}
     events: list[Event] = []

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import av
 import numpy as np
 import pytest
+from sample_videos import sound_packets
 
 from vidrestore.errors import MediaError
 from vidrestore.media.probe import probe
@@ -56,13 +57,7 @@ def written(path: Path, frames: int = 12, **options: str) -> Path:
             picture.pts = number
             container.mux(video.encode(picture))
         if sound:
-            zeros = np.zeros((1, 96000 * frames // 25), np.int16)
-            silence = av.AudioFrame.from_ndarray(zeros, "s16", "stereo")
-            silence.sample_rate, silence.pts = 48000, 0
-            resampler = av.AudioResampler(sound.format, "stereo", 48000, sound.frame_size or 1024)
-            for part in resampler.resample(silence):
-                container.mux(sound.encode(part))
-            container.mux(sound.encode(None))
+            container.mux(sound_packets(sound, 48000 * frames // 25))
         container.mux(video.encode(None))
     return path
 
@@ -198,9 +193,7 @@ def with_encoding(path: Path, algorithm: int) -> Path:
         video = container.add_stream("mpeg4", rate=25, width=64, height=48)
         sound = container.add_stream("pcm_s16le", rate=8000, layout="mono")
         container.mux(video.encode(av.VideoFrame(64, 48, "yuv420p")))
-        silence = av.AudioFrame.from_ndarray(np.zeros((1, 400), np.int16), "s16", "mono")
-        silence.sample_rate, silence.pts = 8000, 0
-        container.mux([*sound.encode(silence), *sound.encode(None), *video.encode(None)])
+        container.mux([*sound_packets(sound, 400, step=400), *video.encode(None)])
     data = path.read_bytes()
     entry = data.index(b"\xd7\x81\x02\x73\xc5\x88") + 3  # number 2; its UID and flag make room for encodings
     encodings = bytes.fromhex("6d80 400a 6240 87 5034 84 4254 81") + bytes([algorithm])

@@ -34,7 +34,7 @@ from vidrestore.models.taylor_attention import Attention, FeedForward
 @pytest.mark.parametrize("which", INPUTS)
 @pytest.mark.parametrize("branches", [2, 3])
 def test_float64_equals_the_release_up_to_the_rounding_of_the_stored_numbers(branches, which):
-    _, numbers = golden(branches)
+    numbers = golden(branches)
     stored = numbers[f"output{which}"]
     rounding = (torch.nextafter(stored.abs(), torch.tensor(torch.inf)).double() - stored.abs().double()) / 2
     error = restored(released(branches, torch.float64), numbers[f"input{which}"]) - stored.double()
@@ -68,7 +68,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("branches", [2, 3])
 def test_another_rule_than_the_releases_changes_the_output(branches, mistake):
-    _, numbers = golden(branches)
+    numbers = golden(branches)
     error = restored(released(branches, **MISTAKES[mistake]), numbers["input"]) - numbers["output"]
     assert float(error.abs().max()) > 1e-3
 
@@ -76,7 +76,7 @@ def test_another_rule_than_the_releases_changes_the_output(branches, mistake):
 @pytest.mark.parametrize("sampling", [swapped, repeating])
 @pytest.mark.parametrize("branches", [2, 3])
 def test_another_order_of_offsets_or_another_border_changes_the_output(monkeypatch, branches, sampling):
-    _, numbers = golden(branches)
+    numbers = golden(branches)
     monkeypatch.setattr(deform_conv, "deformable_depthwise", sampling)
     error = restored(released(branches), numbers["input"]) - numbers["output"]
     assert float(error.abs().max()) > 1e-2
@@ -146,7 +146,7 @@ def test_gradients_are_those_of_finite_differences():
 
 @pytest.mark.parametrize("dtype, most", [(torch.bfloat16, 0.03), (torch.float16, 0.005)])
 def test_half_precision_stays_close(dtype, most):
-    _, numbers = golden(3)
+    numbers = golden(3)
     error = restored(released(3, dtype), numbers["input"]).float() - numbers["output"]
     assert float(error.abs().mean()) < most
 

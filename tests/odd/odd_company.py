@@ -13,6 +13,7 @@ import odd_files as files
 from odd_case import Case, Outcome, kept, of_bytes, of_clip, of_content, refused
 from odd_files import clip, joined
 from odd_videos import ASS, Content, Sound
+from sample_videos import encoded, sound_packets
 
 KEPT, EXACT = kept(12), ("--lossless",)
 
@@ -131,10 +132,7 @@ def no_videos() -> Iterator[Case]:
 
 def picture(codec: str) -> bytes:
     pix_fmt = "yuvj420p" if codec == "mjpeg" else "rgb24"
-    context = av.CodecContext.create(codec, "w")
-    context.width, context.height, context.pix_fmt, context.time_base = 64, 48, pix_fmt, Fraction(1, 25)
-    frame = av.VideoFrame(64, 48, pix_fmt)
-    return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
+    return b"".join(map(bytes, encoded(codec, [av.VideoFrame(64, 48, pix_fmt)])))
 
 
 def sound(container: str, codec: str, cover: bytes = b"") -> bytes:
@@ -143,9 +141,7 @@ def sound(container: str, codec: str, cover: bytes = b"") -> bytes:
         stream = output.add_stream(codec, rate=48000, layout="mono")
         if cover:
             output.add_attachment("cover.jpg", "image/jpeg", cover)
-        frame = av.AudioFrame("s16", "mono", 4800)
-        frame.sample_rate, frame.pts = 48000, 0
-        output.mux([*stream.encode(frame), *stream.encode(None)])
+        output.mux(sound_packets(stream, 4800))
     return memory.getvalue()
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import av
-from sample_videos import sample_planes, video_frame
+from sample_videos import encoded, sample_planes, video_frame, with_bytes
 
 _START, _HEAD = b"\0\0\0\1", 7  # the type of the unit that is the head
 _RATE = Fraction(25)
@@ -19,29 +19,18 @@ def h264_of_size(size: int) -> bytes:
         stream.time_base = 1 / _RATE
         for packet in _baseline_packets():
             units = [unit for unit in bytes(packet).split(_START) if unit]
-            printed = av.Packet(
-                b"".join(_START + (_head(size) if unit[0] & 31 == _HEAD else unit) for unit in units)
-            )
-            printed.stream, printed.time_base, printed.pts, printed.dts = (
-                stream,
-                1 / _RATE,
-                packet.pts,
-                packet.dts,
-            )
-            printed.is_keyframe = packet.is_keyframe
-            output.mux_one(printed)
+            data = b"".join(_START + (_head(size) if unit[0] & 31 == _HEAD else unit) for unit in units)
+            changed = with_bytes(packet, data)
+            changed.stream, changed.time_base = stream, 1 / _RATE
+            output.mux_one(changed)
     return memory.getvalue()
 
 
 def _baseline_packets() -> list[Any]:
-    context: Any = av.CodecContext.create("libx264", "w")
-    context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
-    context.time_base, context.framerate = 1 / _RATE, _RATE
-    params = "sliced-threads=0:threads=1:asm=AVX2:log-level=-1"
-    context.options = {"profile": "baseline", "preset": "ultrafast", "tune": "zerolatency"}
-    context.options |= {"x264-params": params}
+    options = {"profile": "baseline", "preset": "ultrafast", "tune": "zerolatency"}
+    options |= {"x264-params": "sliced-threads=0:threads=1:asm=AVX2:log-level=-1"}
     frames = [video_frame("yuv420p", sample_planes("yuv420p", number), number) for number in range(3)]
-    return [packet for frame in [*frames, None] for packet in context.encode(frame)]
+    return encoded("libx264", frames, options)
 
 
 def _head(size: int) -> bytes:

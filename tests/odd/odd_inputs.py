@@ -15,16 +15,16 @@ from pathlib import Path
 
 import av
 import numpy as np
+from commands import Commands
 from no_change import IDENTITY_DENOISE
 from odd_case import Case
 from odd_company import changes, names, no_videos, streams
 from odd_damage import bits, cuts, headers
-from odd_process import run_apart
 from odd_shapes import pixels, sizes, times
 from written_videos import packets
 
 from vidrestore.cli import main
-from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.formats import planes_of
 from vidrestore.media.probe import probe, video_stream
 from vidrestore.tasks import TASKS
 
@@ -42,13 +42,25 @@ class Got:
     output: Path | None
 
 
-def run(case: Case, folder: Path) -> Got:
+SECONDS = 60  # a command that takes longer hangs: all inputs are tiny
+
+
+def run(case: Case, folder: Path, commands: Commands) -> Got:
     """Make the input in the current folder, which is empty, and restore it by a model without effect."""
     case.write(folder / case.name)
     arguments = ["denoise", *case.arguments, "--", case.name]
-    code, printed = run_apart(arguments, folder, folder.with_name("said")) if case.apart else _here(arguments)
+    code, printed = _apart(arguments, folder, commands) if case.apart else _here(arguments)
     written = [path for path in folder.iterdir() if path.name != case.name]
     return Got(code, printed, written[0] if len(written) == 1 else None)
+
+
+def _apart(arguments: list[str], folder: Path, commands: Commands) -> tuple[int, str]:
+    """Run a command that may crash or hang; the code is that of a signal, negative, where one ended it."""
+    command = commands.start(*arguments, cwd=folder)
+    try:
+        return command.wait(SECONDS), command.said
+    finally:
+        command.kill()
 
 
 def _here(arguments: list[str]) -> tuple[int, str]:
@@ -128,7 +140,7 @@ def shown(path: Path) -> list[Shown]:
                 for frame in packet.decode():
                     pts = frame.pts if frame.pts is not None else frame.dts
                     time = len(result) / stream.guessed_rate if pts is None else pts * stream.time_base
-                    planes = planes_of(frame, layout_of(frame.format.name))
+                    planes = planes_of(frame)
                     result.append(Shown(time, [np.ascontiguousarray(plane).tobytes() for plane in planes]))
     return result
 

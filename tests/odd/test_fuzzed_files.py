@@ -99,7 +99,7 @@ def found(path: Path) -> str | None:
             damage = reader.damage
     except MediaError as error:
         return f"refused: {error}"
-    return damage.summary() if damage.found else None if frames >= FRAMES else ""
+    return damage.sentence or (None if frames >= FRAMES else "")
 
 
 @pytest.mark.parametrize("suffix", CONTAINERS)

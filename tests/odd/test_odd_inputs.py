@@ -34,8 +34,8 @@ def name(case: Case) -> str:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case)) for case in CASES]
 )
-def test_every_odd_input_has_its_stated_result(case, folder):
-    got = run(case, folder)
+def test_every_odd_input_has_its_stated_result(case, folder, commands):
+    got = run(case, folder, commands)
     assert verdict(case, got, folder) is None, got.said
 
 
@@ -48,14 +48,14 @@ def test_every_odd_input_has_its_stated_result(case, folder):
         (Outcome((0,), None), "it leaves"),
     ],
 )
-def test_a_result_other_than_stated_is_seen(outcome, wrong, folder):
+def test_a_result_other_than_stated_is_seen(outcome, wrong, folder, commands):
     case = of_bytes("none", "a whole video", "video.mkv", lambda: clip("mkv"), outcome)
-    assert wrong in str(verdict(case, run(case, folder), folder))
+    assert wrong in str(verdict(case, run(case, folder, commands), folder))
 
 
-def test_a_verdict_sees_other_pixels(folder):
+def test_a_verdict_sees_other_pixels(folder, commands):
     case = of_bytes("none", "lossy", "video.mkv", lambda: clip("mkv"), kept(12), arguments=("--crf", "40"))
-    got = run(case, folder)
+    got = run(case, folder, commands)
     assert verdict(replace(case, arguments=("--lossless",)), got, folder) == "other samples"
 
 
@@ -78,13 +78,13 @@ def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
 
 
 @pytest.mark.faults
-def test_damage_anywhere_is_found_or_changes_pictures_only(folder):
+def test_damage_anywhere_is_found_or_changes_pictures_only(folder, commands):
     """Exit code 0 only if FFmpeg decodes the same frames; 4 with a file and a word; 1 without a file."""
     wrong = []
     for what, data, counted in damaged_clips():
         name = f"video{KINDS[what.split(' ')[0].lower()][0]}"
         case = of_bytes("sweep", what, name, lambda data=data: data, maybe_damaged(12), apart=True)
-        got = run(case, folder)
+        got = run(case, folder, commands)
         if problem := complaint(got, folder / case.name, counted):
             wrong.append(f"{what}: {problem}\n{got.said}")
         empty(folder)

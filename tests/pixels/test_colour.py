@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vidrestore.colour import (
+    OPPONENT,
     OPPONENT_NORMS,
     downsample_chroma,
     grey_to_planes,
@@ -296,6 +297,8 @@ def test_luma_and_colour_differences_hold_the_same_colours_and_white_noise_of_th
     for grey in (0.0, 255.0):
         luma, *differences = rgb_to_opponent([torch.full((1, 2, 2), grey)] * 3)
         assert float(luma.mean()) == pytest.approx(grey) and float(differences[0].mean()) == 127.5
+    products = OPPONENT @ OPPONENT.T  # of orthogonal rows, so that the planes' noise is independent
+    np.testing.assert_allclose(products, np.diag(products.diagonal()), atol=1e-12)
     noise = [5 * torch.randn(200, 200, generator=generator) for _ in range(3)]
     result = [float(plane.std()) for plane in rgb_to_opponent(noise)]
     assert result == pytest.approx([5 * norm for norm in OPPONENT_NORMS], rel=0.02)

@@ -146,12 +146,12 @@ def listening() -> Iterator[tuple[str, str]]:
                     yield command, address
 
 
-@pytest.mark.parametrize("address, alone", [(None, "0"), ("localhost:1", None)])
+@pytest.mark.parametrize("address, alone", [("", "0"), ("localhost:1", None)])
 def test_only_a_cluster_at_an_address_may_be_reached_by_others(address, alone, monkeypatch):
     name, seen = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", list[Any]()
     monkeypatch.setenv(name, "")
     monkeypatch.delenv(name)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_ADDRESS", address)
 
     def init(**options: Any) -> None:
         seen.append(os.environ.get(name))
@@ -162,7 +162,7 @@ def test_only_a_cluster_at_an_address_may_be_reached_by_others(address, alone, m
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.setattr("socket.create_connection", lambda *given, **more: SimpleNamespace(close=list))
     with pytest.raises(OptionError, match="enough"):
-        RayTasks(address)
+        RayTasks()
     assert seen == [alone]
 
 
@@ -173,5 +173,6 @@ def test_an_address_without_a_cluster_is_an_error(address, monkeypatch):
         "ray",
         SimpleNamespace(is_initialized=lambda: False, exceptions=SimpleNamespace(RayError=KeyError)),
     )
+    monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(OptionError, match=f"no Ray cluster could be reached at {address}"):
-        RayTasks(address)
+        RayTasks()

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sample_videos import write_video
 from sensing_networks import PATCH, exact_network, save_network
-from written_videos import described, extras, made_frames, rich_video, write
+from written_videos import described, extras, frames_of, made_frames, rich_video, write
 
 import vidrestore
 from vidrestore.errors import (
@@ -30,7 +30,7 @@ from vidrestore.errors import (
     VidRestoreError,
 )
 from vidrestore.events import Event
-from vidrestore.frames import ColourTags, Frame
+from vidrestore.frames import ColourTags
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.options import EncoderOptions
@@ -56,11 +56,6 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def video(tmp_path: Path) -> Path:
     write_video(tmp_path / "video.mkv", 5, size=(22, 18))
     return tmp_path / "video.mkv"
-
-
-def frames_of(path: Path) -> list[Frame]:
-    with VideoReader(str(path)) as reader:
-        return list(reader.frames())
 
 
 def names(folder: Path) -> list[str]:

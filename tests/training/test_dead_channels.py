@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 import torch
-from pair_runs import pair_run
 from torch import Tensor
+from training_runs import pair_run
 
 from vidrestore.models.mb_taylorformer import ConvolutionPair, MBTaylorFormer
 from vidrestore.training.loop import Run

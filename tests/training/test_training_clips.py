@@ -9,9 +9,8 @@ import pytest
 import sample_videos
 import torch
 import torch.nn.functional as F
-from clip_runs import FLOW, RELEASED, SMALL, clip_run
 from torch import Tensor, nn
-from training_runs import RecordedEvents
+from training_runs import FLOW, RELEASED, SMALL, RecordedEvents, clip_run
 
 from vidrestore.degrade import gaussian_blurred
 from vidrestore.errors import CheckpointError, ConfigError

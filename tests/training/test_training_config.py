@@ -2,20 +2,15 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from clip_runs import clip_run
-from pair_runs import pair_run
-from training_runs import CONFIG, tiny_run, write_config
+from training_runs import CLIPS, CONFIG, PAIRS, tiny_run, write_config
 
 from vidrestore.errors import ConfigError, OptionError, VidRestoreError
 from vidrestore.training.config import (
     DataConfig,
     PairDataConfig,
-    RunConfig,
     TrainingConfig,
     config_toml,
     footage_settings,
@@ -52,14 +47,6 @@ def test_every_example_is_a_configuration_named_as_its_file(repository):
     examples = sorted((repository / "examples" / "train").glob("*.toml"))
     assert examples
     assert [read_config(path).name for path in examples] == [path.stem for path in examples]
-
-
-def of_pairs(folder: Path, changes: Mapping[str, Mapping[str, object]]) -> RunConfig:
-    return pair_run(folder, **changes)
-
-
-def of_clips(folder: Path, changes: Mapping[str, Mapping[str, object]]) -> RunConfig:
-    return clip_run(folder, **changes)
 
 
 WRONG: list[tuple[str, object, str]] = [
@@ -107,19 +94,19 @@ WRONG_OF_CLIPS: list[tuple[str, object, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("write", "place", "value", "message"),
+    ("base", "place", "value", "message"),
     [
-        (write, *case)
-        for write, cases in ((tiny_run, WRONG), (of_pairs, WRONG_OF_PAIRS), (of_clips, WRONG_OF_CLIPS))
+        (base, *case)
+        for base, cases in ((CONFIG, WRONG), (PAIRS, WRONG_OF_PAIRS), (CLIPS, WRONG_OF_CLIPS))
         for case in cases
     ],
     ids=lambda value: value if isinstance(value, str) and value.count(".") == 1 else None,
 )
-def test_a_wrong_value_is_named_with_its_place(tmp_path, write, place, value, message):
+def test_a_wrong_value_is_named_with_its_place(tmp_path, base, place, value, message):
     (tmp_path / "clips").mkdir()
     section, _, name = place.rpartition(".")
     with pytest.raises(ConfigError) as error:
-        write(tmp_path, {section: {name: value}})
+        tiny_run(tmp_path, {section: {name: value}}, base)
     assert str(error.value).startswith(str(tmp_path / "tiny.toml"))
     assert message in str(error.value)
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from command_line import run
-from pair_runs import pair_run
 from sample_pictures import write_rgb
 from sample_videos import write_video
-from training_runs import tiny_run, write_clips, write_config
+from training_runs import pair_run, tiny_run, write_clips, write_config
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.files import user_folders

@@ -193,7 +193,7 @@ def test_the_command_on_the_card_names_initial_weights_in_a_resumed_run_too(trai
         path = train(
             tiny_run(tmp_path, settings),
             tmp_path / "tuned",
-            init=None if resume else given,
+            init=() if resume else [given],
             resume=resume,
             device="cpu",
         )
@@ -213,7 +213,7 @@ def test_init_of_another_network_is_refused(trained, tmp_path):
         with pytest.raises(
             CheckpointError, match="tiny.safetensors: weights of dust .*, but the configuration asks for dust"
         ):
-            train(tiny_run(tmp_path, {"model": model}), tmp_path / "runs", init=trained.weights)
+            train(tiny_run(tmp_path, {"model": model}), tmp_path / "runs", init=[trained.weights])
 
 
 # Wrong configurations, devices, the command

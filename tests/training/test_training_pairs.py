@@ -13,11 +13,10 @@ import sample_videos
 import torch
 import torch.nn.functional as F
 from command_line import run
-from pair_runs import SIDE, pair_run
 from sample_pictures import write_picture
 from sample_videos import write_video
 from torch import Tensor
-from training_runs import RecordedEvents
+from training_runs import SIDE, RecordedEvents, pair_run
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.degrade import DEGRADATIONS, average_exposures

@@ -6,8 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from clip_runs import clip_run
-from pair_runs import SIDE, pair_run
+from training_runs import SIDE, clip_run, pair_run
 
 from vidrestore.colour import yuv_to_rgb
 from vidrestore.errors import ConfigError

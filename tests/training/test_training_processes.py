@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import python
 from commands import Command, Commands
 from torch import distributed
 from training_runs import SMALL_VALIDATION, tiny_run, write_clips, write_config
@@ -194,15 +195,9 @@ def losses(folder: Path) -> list[float]:
 def by_torchrun(folder: Path, arguments: list[str]) -> str:
     """Train in two processes as the documents say; returns what they wrote to stderr."""
     (folder / "two.py").write_text(SCRIPT)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     surroundings = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        [*torchrun, str(folder / "two.py"), *arguments],
-        env=surroundings,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = python(*torchrun, str(folder / "two.py"), *arguments, env=surroundings, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stderr
 

@@ -12,8 +12,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from command_line import run as command
-from pair_runs import pair_run
-from training_runs import RecordedEvents, equal, tensors, tiny_run
+from training_runs import RecordedEvents, equal, pair_run, tensors, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.files.stopping import STOPS, delayed_signals
@@ -87,7 +86,7 @@ def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_resumed
     told: list[Event] = []
     expected = train(config, tmp_path / "whole", device="cpu", on_event=told.append)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Run, "validate", lambda self, held_out, losses: signal.raise_signal(signal.SIGINT))
+        patched.setattr(Run, "validate", lambda self, held_out: signal.raise_signal(signal.SIGINT))
         train(config, tmp_path / "halves", device="cpu")
     events: list[Event] = []
     resumed = train(config, tmp_path / "halves", resume=True, device="cpu", on_event=events.append)
@@ -163,7 +162,7 @@ def test_a_new_run_overwrites_neither_a_checkpoint_nor_weights(trained, runs):
     content = (runs / "tiny.safetensors").read_bytes()
     for resume in (False, True):
         with pytest.raises(ConfigError, match="tiny.safetensors: already exists, without the checkpoint"):
-            train(trained.config, runs, device="cpu", resume=resume, init=trained.weights)
+            train(trained.config, runs, device="cpu", resume=resume, init=[trained.weights])
     assert (runs / "tiny.safetensors").read_bytes() == content
 
 
@@ -183,7 +182,7 @@ def test_the_best_weights_of_a_run_without_a_checkpoint_are_not_replaced(trained
     (runs / "tiny.safetensors").unlink()
     best = runs / "tiny.best.safetensors"
     before = best.read_bytes()
-    for init in ((), best):
+    for init in ((), [best]):
         with pytest.raises(ConfigError, match="tiny.best.safetensors: already exists, without"):
             train(trained.config, runs, device="cpu", init=init)
     assert best.read_bytes() == before
@@ -323,7 +322,7 @@ def measured(run: Run, monkeypatch: pytest.MonkeyPatch, *figures: float) -> list
     for psnr in figures:
         run.update(*batch(float(100 + run.step)))
         monkeypatch.setattr(objective, "metrics", lambda network, held_out, psnr=psnr: {20.0: psnr})
-        found.append(run.validate(None, [1.0]).best)
+        found.append(run.validate(None).best)
     return found
 
 

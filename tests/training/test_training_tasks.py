@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pair_runs import SIDE, pair_run
 from torch import Tensor, nn
-from training_runs import RecordedEvents
+from training_runs import SIDE, RecordedEvents, pair_run
 
 from vidrestore.degrade import BATCHED, DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,13 +14,13 @@ from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.event_log import counted_words
 from vidrestore.events import Progressed
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.options import RestoreOptions
 from vidrestore.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
 
-OFFERED = ("quality", "model", "device", "precision", "threads")
+OFFERED = ("sigma", "quality", "model", "lossless", "device", "precision", "threads")
 
 
 @with_options(lambda name, option: name in OFFERED)
@@ -38,18 +37,6 @@ def bench(
             autocompletion=lambda: list(TASKS),
         ),
     ] = "denoise",
-    sigma: Annotated[
-        Any,
-        typer.Option(
-            parser=option_values.noise,
-            metavar="SIGMA|auto",
-            show_default="20; auto if the weights take none",
-            help="Noise level, as for denoise.",
-        ),
-    ] = None,
-    lossless: Annotated[
-        bool, typer.Option("--lossless/--lossy", help="Encode as usual instead of without loss.")
-    ] = True,
     size: Annotated[
         Any, typer.Option(parser=option_values.size, metavar="WxH", help="Size of the synthetic video.")
     ] = "854x480",
@@ -64,7 +51,7 @@ def bench(
     ] = 60,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
 ) -> None:
-    """Measure each stage and the whole against what this machine can do.
+    """Measure each stage alone, and the whole against what all cores could do.
 
     Examples:
       vidrestore bench
@@ -72,49 +59,25 @@ def bench(
     """
     from vidrestore.jobs.bench import bench
 
-    bench_options = replace(
-        options,
-        sigma=default_sigma(options.model) if sigma is None else sigma,
-        encoder=EncoderOptions(lossless=lossless),
-    )
     if not json:
-        print_line("measuring the machine, each stage alone and the whole: about a minute", sys.stderr)
+        print_line("measuring each stage alone and the whole: about a minute", sys.stderr)
     with listening(quiet=json) as on_event:
         on_event(Progressed(source or task, 0, stage="bench"))
-        benchmark = bench(source, task=task, options=bench_options, size=size, frames=frames)
+        benchmark = bench(source, task=task, options=options, size=size, frames=frames)
     if json:
         show_json(benchmark.to_dict())
     else:
         show(*lines(benchmark))
 
 
-def default_sigma(model: str | None) -> float | Literal["auto"]:
-    """Return the noise of the generated video; "auto" for weights that take none."""
-    from vidrestore.jobs.bench import NOISE
-    from vidrestore.restorers.task_weights import takes_sigma
-    from vidrestore.weights import card_of
-
-    return NOISE if model is None or takes_sigma(card_of(model)) else "auto"
-
-
 def lines(benchmark: Benchmark) -> Iterator[str]:
     """Yield the lines of the table for a reader."""
-    peaks = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in benchmark.peaks.items())
-    yield (
-        f"{benchmark.model} on {benchmark.source}, {counted_words(benchmark.cores, 'core')}; "
-        f"matrix products, 10^9 operations per second: {peaks}"
-    )
+    yield f"{benchmark.model} on {benchmark.source}, {counted_words(benchmark.cores, 'core')}"
     yield "stage      CPU ms/frame   fps alone"
     for stage in (*benchmark.stages, benchmark.whole):
         yield f"{stage.name:<9} {1e3 * stage.cpu:>13.2f} {1 / stage.seconds:>11.1f}"
     total = sum(stage.cpu for stage in benchmark.stages)
     bound = f"{benchmark.cores} / {1e3 * total:.2f} ms = {benchmark.bound:.1f} fps"
     yield f"whole: {benchmark.fps:.1f} fps, {benchmark.share:.0%} of cores / sum of the stages ({bound})"
-    if benchmark.network is not None:
-        rate = f"{benchmark.network.operations / 1e9:.0f} * 10^9 operations per second"
-        yield (
-            f"network alone: {rate}, {benchmark.network_share:.0%} of the peak of "
-            f"{benchmark.network.numbers} products"
-        )
     memory = f"{benchmark.memory / 1e6:.0f} MB" if benchmark.memory else "unknown"
     yield f"peak memory {memory}; loading the model {benchmark.loading:.2f} s"

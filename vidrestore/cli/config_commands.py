@@ -58,7 +58,7 @@ def _warn_of_variables(variables: set[str]) -> None:
 def read_toml(path: Path, place: str) -> dict[str, Any]:
     """Return the tables of a file. Raises OptionError that begins with `place`."""
     try:
-        return parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode())
+        return parse_toml(read_limited(path, LARGEST_TOML).decode())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OptionError(f"{place}: can't be read as TOML ({reason})") from error

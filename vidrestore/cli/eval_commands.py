@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ import typer
 
 from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.progress import display
-from vidrestore.cli.terminal import escaped, show, show_columns
+from vidrestore.cli.terminal import show, show_columns
 from vidrestore.errors import MediaError, VidRestoreError
 from vidrestore.options import Overwrite
 
@@ -137,21 +136,9 @@ def _write(result: Result, files: Mapping[str, Path]) -> None:
 
 
 def _print(result: Result) -> None:
-    """Print a table (by rich on a terminal, plain columns elsewhere), with the protocol and notes below."""
-    cells = list(_cells(result))
+    """Print a table, with the protocol and notes below."""
     show(result.title + (f" ({result.source})" if result.source else ""))
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(*cells[0])
-        for row in cells[1:]:
-            style = "red" if row[-1] == "differs" else None
-            table.add_row(*(Text(escaped(cell)) for cell in row), style=style)
-        Console().print(table)
-    else:
-        show_columns(cells)
+    show_columns(_cells(result))
     for line in (*result.protocol, *result.notes):
         show(f"- {line}")
 

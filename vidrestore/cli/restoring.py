@@ -9,13 +9,13 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -121,58 +121,152 @@ def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
     only = inputs[0] if len(inputs) == 1 else ""
     on_event(Progressed(only, 0, stage="load"))
     try:
-        batch = _batch(inputs, run, steps())
-        if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
-            raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
-        listed = _list_of(batch, run, on_event)
+        work = Work(run, _batch(inputs, run, steps()), on_event)
     except VidRestoreError as error:
         on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
         return error.exit_code
-    with closing(batch):
+    with closing(work.batch):
+        return work.process_all()
+
+
+class Work:
+    """The inputs of a command, which are restored, previewed or planned one after the other. Raises
+    OptionError if the list of the batch or the pages about them can't be written.
+    """
+
+    def __init__(self, run: RunOptions, batch: Batch, on_event: Listener) -> None:
+        self.run, self.batch = run, batch
+        if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
+            raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
+        self.listed: BatchList | None = None  # of several inputs, if sidecars are asked for
+        if run.sidecar and run.shard is None and len(batch.sources) > 1:
+            self.listed = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
+        self.on_event = with_numbers(self.listed or on_event, batch.sources)
+        self.count = 0  # of inputs that did not fail
+
+    def process_all(self) -> int:
+        """Process all inputs and return the exit code."""
+        for path, origin in self.batch.left_out.items():
+            reason = (
+                f"named like the output of {origin}, which is restored, too; to restore it, name it alone"
+            )
+            self.on_event(Warned(path, f"left out: {reason}"))
+        for path, note in self.batch.notes:
+            self.on_event(Warned(path, note))
+        began, total = time.monotonic(), len(self.batch.sources)
         try:
-            return _restore_each(batch, run, listed, with_numbers(listed or on_event, batch.sources))
+            code = run_each(self.batch.sources, self.process, self.on_event)
         finally:
-            if listed:
-                listed.write()
+            if self.listed:
+                self.listed.write()
+        if total > 1 and not (self.run.json or self.run.quiet):
+            print_line(f"{self.count} of {total} inputs in {length_of_time(time.monotonic() - began)}")
+        return code
 
-
-def _restore_each(batch: Batch, run: RunOptions, listed: BatchList | None, on_event: Listener) -> int:
-    for path, origin in batch.left_out.items():
-        reason = f"named like the output of {origin}, which is restored, too; to restore it, name it alone"
-        on_event(Warned(path, f"left out: {reason}"))
-    for path, note in batch.notes:
-        on_event(Warned(path, note))
-    began, count = time.monotonic(), 0
-
-    def work(source: str) -> int:
-        nonlocal count
-        process = _recorded if run.sidecar or run.report is not None else _work
-        outcome = process(batch, batch.request(source), run, on_event)
-        count += 1
-        if outcome is None and listed:
-            listed.note(source, "skipped", "its output exists")
+    def process(self, source: str) -> int:
+        """Process one input and return its exit code."""
+        request = self.batch.request(source)
+        is_recorded = self.run.sidecar or self.run.report is not None
+        outcome = self._recorded(request) if is_recorded else self._outcome(request, self.on_event)
+        self.count += 1
+        if outcome is None and self.listed:
+            self.listed.note(source, "skipped", "its output exists")
         return outcome.exit_code if outcome else 0
 
-    code = run_each(batch.sources, work, on_event)
-    if len(batch.sources) > 1 and not (run.json or run.quiet):
-        print_line(f"{count} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
-    return code
+    def _recorded(self, request: Request) -> Summary | Estimate | None:
+        """Process one input; write its sidecar and the page about it."""
+        from vidrestore.evaluation.report import write_report
+        from vidrestore.jobs.sidecar import (
+            Record,
+            sidecar_content,
+            sidecar_lines,
+            sidecar_path,
+            write_sidecar,
+        )
+
+        run = self.run
+        sidecar = sidecar_path(request.output.name)
+        page = None if run.report is None else self._page_of(request.output.name, run.report)
+        writes_sidecar = run.sidecar and self._is_to_write(sidecar, request, "output")
+        writes_page = page is not None and self._is_to_write(page, request, "report")
+        record = Record(self.on_event)
+        outcome = self._outcome(request, record)
+        if not (isinstance(outcome, Summary) and (writes_sidecar or writes_page)):
+            return outcome
+        content = sidecar_content(sidecar, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
+        lines = []
+        if writes_sidecar:
+            write_sidecar(sidecar, content)
+            lines.append(f"{request.output}: recorded in {sidecar}")
+        if page is not None and writes_page:
+            write_report(page, outcome, request.tasks, request.options, sidecar_lines(content))
+            lines.append(f"{request.output}: shown in {page}")
+        for line in lines if not (run.json or run.quiet) else ():
+            print_line(line)
+        return outcome
+
+    def _is_to_write(self, path: Path, request: Request, option: str) -> bool:
+        """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
+        Raises MediaError if it can't be written, OutputExistsError if it exists alone.
+        """
+        from vidrestore.files.atomic import check_output
+
+        overwrite = self.batch.options.overwrite
+        is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not overwrite
+        check_output(path, self.batch.files, overwrite=is_left_alone or overwrite, option=option)
+        if is_left_alone:
+            text = f"left alone: {path} exists; remove it for one of this run"
+            self.on_event(Warned(request.source.name, text))
+        return not is_left_alone
+
+    def _page_of(self, output: str, place: str) -> Path:
+        """Return the file of the page about an output, in a folder with a name of its own."""
+        if not Path(place).is_dir():
+            return Path(place)
+        name, names = Path(output).name, [target.path.name for target in self.batch.outputs.values()]
+        digest = sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:8]
+        return Path(place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html")
+
+    def _outcome(self, request: Request, on_event: Listener) -> Summary | Estimate | None:
+        """Restore, preview or plan one input; None if nothing became of it."""
+        load = self.batch.loader(request, on_event)
+        if self.run.preview is not None:
+            from vidrestore.jobs.preview import preview
+
+            return preview(request, self.run.preview, load, on_event)
+        if not self.run.dry_run:
+            return self._restored(request, on_event)
+        from vidrestore.jobs.estimate import estimate
+
+        outcome = estimate(request, load, on_event)
+        if not (self.run.json or isinstance(outcome, Summary)):
+            show(*estimate_lines(outcome))
+        return outcome
+
+    def _restored(self, request: Request, on_event: Listener) -> Summary | None:
+        """Restore one input; ask whether to discard an unfinished job that differs."""
+        from vidrestore.jobs.resume import DifferentJobError
+
+        try:
+            return self.batch.restore(request, on_event)
+        except DifferentJobError as error:
+            if self.run.json or self.run.quiet or self.run.shard:
+                raise
+            if not ask(f"{request.source}: {error.difference}", "Discard it and start over?"):
+                raise
+            on_event(Warned(request.source.name, f"{error.difference}; it was discarded"))
+        return self.batch.restore(request.with_options(restart=True), on_event)
 
 
-def _list_of(batch: Batch, run: RunOptions, on_event: Listener) -> BatchList | None:
-    """Return the list of several inputs that are restored by this process, if sidecars are asked for."""
-    restores_all = run.preview is None and not run.dry_run and run.shard is None
-    if not (run.sidecar and restores_all and len(batch.sources) > 1):
-        return None
-    return BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
-
-
-def _check_report(run: RunOptions) -> None:
-    """Raise OptionError if the report can't be written, before hours of work."""
+def _check_records(run: RunOptions) -> None:
+    """Raise OptionError if sidecars or the report can't be written, before hours of work."""
+    restores_files = run.preview is None and not run.dry_run and "-" not in (run.output, *(run.sources or ()))
+    if (run.sidecar or run.report is not None) and not restores_files:
+        raise OptionError(
+            "--sidecar and --report are of restored files: not with --preview, --dry-run or pipes"
+        )
     if run.report is None:
         return
-    if run.preview is not None or "-" in (run.output, *(run.sources or ())):
-        raise OptionError("--report looks at a file: not with --preview or pipes")
     place = Path(run.report)
     if place.suffix and place.suffix.lower() not in (".html", ".htm") and not place.is_dir():
         raise OptionError(
@@ -184,73 +278,6 @@ def _check_report(run: RunOptions) -> None:
         raise OptionError(
             f"--report {run.report}: the folder can't be made ({error.strerror}); choose another"
         ) from error
-
-
-def _recorded(
-    batch: Batch, request: Request, run: RunOptions, on_event: Listener
-) -> Summary | Estimate | None:
-    """Process one input; write its sidecar and the page about it."""
-    from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
-
-    if run.sidecar and (run.preview is not None or request.is_piped):
-        raise OptionError("--sidecar is for files: not with --preview or pipes")
-    sidecar = sidecar_path(request.output.name)
-    page = None if run.report is None else _page_of(batch, request.output.name, run.report)
-    writes_sidecar = run.sidecar and _is_to_write(sidecar, batch, request, "output", on_event)
-    writes_page = page is not None and _is_to_write(page, batch, request, "report", on_event)
-    record = Record(on_event)
-    outcome = _work(batch, request, run, record)
-    if outcome is None or not (writes_sidecar or writes_page):
-        return outcome
-    content = sidecar_content(sidecar, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
-    lines = []
-    if writes_sidecar:
-        write_sidecar(sidecar, content)
-        lines.append(f"{request.output}: recorded in {sidecar}")
-    if page is not None and writes_page:
-        _report(request, outcome, page, content)
-        lines += [f"{request.output}: shown in {page}"] if isinstance(outcome, Summary) else []
-    for line in lines if not (run.json or run.quiet) else ():
-        print_line(line)
-    return outcome
-
-
-def _is_to_write(path: Path, batch: Batch, request: Request, option: str, on_event: Listener) -> bool:
-    """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
-    A plan of a dry run is replaced. Raises MediaError if it can't be written, OutputExistsError if it exists
-    alone.
-    """
-    from vidrestore.files.atomic import check_output
-    from vidrestore.jobs.sidecar import is_plan
-
-    is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not batch.options.overwrite
-    overwrite = is_left_alone or batch.options.overwrite or is_plan(path)
-    check_output(path, batch.files, overwrite=overwrite, option=option)
-    if is_left_alone:
-        on_event(Warned(request.source.name, f"left alone: {path} exists; remove it for one of this run"))
-    return not is_left_alone
-
-
-def _page_of(batch: Batch, output: str, place: str) -> Path:
-    """Return the file of the page about an output, in a folder with a name of its own."""
-    if not Path(place).is_dir():
-        return Path(place)
-    name, names = Path(output).name, [target.path.name for target in batch.outputs.values()]
-    digest = sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:8]
-    return Path(place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html")
-
-
-def _report(request: Request, outcome: Summary | Estimate, page: Path, content: Mapping[str, Any]) -> None:
-    """Write the page about one finished or planned video, with the content of its sidecar."""
-    from vidrestore.evaluation.report import write_plan_report, write_report
-    from vidrestore.jobs.sidecar import sidecar_lines
-
-    proof = sidecar_lines(content)
-    if isinstance(outcome, Summary):
-        write_report(page, outcome, request.tasks, request.options, proof)
-    else:
-        lines = [*estimate_lines(outcome), *proof]
-        write_plan_report(page, request.tasks, outcome.plan.source.path, lines)
 
 
 def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOptions]]) -> Batch:
@@ -269,7 +296,7 @@ def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOp
         raise OptionError(
             "--shard, --engine ray and several devices are three ways to share the work; choose one"
         )
-    _check_report(run)
+    _check_records(run)
     runner = None if run.preview is not None or run.dry_run else _runner(run, options.device)
     if is_multi_device:
         from vidrestore.scale.workers import devices_of
@@ -303,37 +330,6 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
 
         return WorkerRunner(DeviceWorkers(devices_of(devices)))
     return None
-
-
-def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate | None:
-    """Restore, preview or plan one input; None if nothing became of it."""
-    if run.preview is not None:
-        from vidrestore.jobs.preview import preview
-
-        return preview(request, run.preview, batch.loader(request, on_event), on_event)
-    if not run.dry_run:
-        return _restore(batch, request, run, on_event)
-    from vidrestore.jobs.estimate import estimate
-
-    outcome = estimate(request, batch.loader(request, on_event), on_event)
-    if not (run.json or isinstance(outcome, Summary)):
-        show(*estimate_lines(outcome))
-    return outcome
-
-
-def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | None:
-    """Restore one input; ask whether to discard an unfinished job that differs."""
-    from vidrestore.jobs.resume import DifferentJobError
-
-    try:
-        return batch.restore(request, on_event)
-    except DifferentJobError as error:
-        if run.json or run.quiet or run.shard:
-            raise
-        if not ask(f"{request.source}: {error.difference}", "Discard it and start over?"):
-            raise
-        on_event(Warned(request.source.name, f"{error.difference}; it was discarded"))
-    return batch.restore(request.with_options(restart=True), on_event)
 
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,7 +43,6 @@ def run(
       vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
       vidrestore run videos/ -o out/ --config steps.toml
     """
-    _check_settings(settings or (), steps)
     file_tables = read_toml(Path(config), f"--config {config}") if config else {}
     tables = with_settings(file_tables, settings or (), TASKS)
     listed = tables.pop("steps", [])
@@ -60,17 +59,6 @@ def run(
         show(*toml({"steps": names} | tables).splitlines())
         return
     run_steps(run, lambda: _chain(names, tables, options))
-
-
-def _check_settings(settings: Sequence[str], steps: str) -> None:
-    """Raise OptionError for a setting that doesn't name its step."""
-    for setting in settings:
-        name = setting.partition("=")[0].strip().replace("-", "_")
-        option = declared(RestoreOptions).get(name)
-        if option and option.about:
-            tasks = [task for task in steps.split(",") if task in (option.about.tasks or TASKS)]
-            step = (tasks or sorted(option.about.tasks) or ["denoise"])[0]
-            raise OptionError(f"--set {setting}: name the step that it is for, as in --set {step}.{setting}")
 
 
 def _chain(

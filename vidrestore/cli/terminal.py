@@ -11,7 +11,6 @@ import json
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -72,16 +71,11 @@ def show_json(values: Mapping[str, Any]) -> None:
 
 
 def print_line(line: str, stream: TextIO | None = None) -> None:
-    """Print a line at once, escaped and wrapped to a terminal's width.
+    """Print a line at once, escaped.
 
     If a pipe is broken or a disk is full, the work continues; one line on stderr says so.
     """
-    stream = stream or sys.stdout
-    try:
-        columns = os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):
-        columns = 0
-    _print(fitted(escaped(line), columns), stream)
+    _print(escaped(line), stream or sys.stdout)
 
 
 def print_json_line(line: str) -> None:
@@ -123,17 +117,7 @@ def bar_console() -> Console:
 
 def show_above(console: Console, line: str) -> None:
     """Print a line on a console, above its bar if there is one."""
-    console.print(fitted(escaped(line), console.width), markup=False, highlight=False, soft_wrap=True)
-
-
-def fitted(line: str, columns: int) -> str:
-    """Return a line wrapped between words to `columns`, if that is known; longer names are not broken."""
-    if not 0 < columns < len(line):
-        return line
-    broken = textwrap.wrap(
-        line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(broken)
+    console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def _print(line: str, stream: TextIO, end: str = "\n") -> None:

@@ -133,7 +133,7 @@ def train(
             recipe,
             output,
             resume=resume,
-            init=init,
+            init=init or (),
             device=device,
             reading=reading,
             stop_after=math.inf if stop_after is None else stop_after,
@@ -156,7 +156,7 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
     from vidrestore.training.dry_run import memory_used, rehearse
 
     reading = replace(reading, notice=lambda text: print_line(f"vidrestore: {text}", sys.stderr))
-    for description, seconds in rehearse(recipe, init=init, device=device, reading=reading):
+    for description, seconds in rehearse(recipe, init=init or (), device=device, reading=reading):
         show(f"{seconds:7.2f} s  {description}")
     left = f" but decoded videos in {reading.cache}" if reading.cache else ""
     show(f"at most {memory_used()}; nothing was kept{left}")

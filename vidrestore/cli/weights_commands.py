@@ -31,7 +31,7 @@ IMPORTED = ", ".join(name for name, family in FAMILIES.items() if family.adopt)
 
 @app.command("list", cls=LegibleCommand)
 def list_weights(as_json: Json = False) -> None:
-    """List all weights: bundled, pulled, or still to pull.
+    """List the bundled weights.
 
     The star marks what a task takes without --model. Fast: frames a second
     on a CPU; slow: seconds a frame there, so better on a GPU.
@@ -41,31 +41,21 @@ def list_weights(as_json: Json = False) -> None:
       vidrestore weights list --json
       vidrestore denoise in.mp4 --model dust-mh-denoise
     """
-    from vidrestore.weights import locate, read_manifest
+    from vidrestore.weights import read_manifest
 
-    places = {True: "pulled", False: "to pull"}
-    cards = [
-        (card, "bundled" if card.file else places[bool(locate(card))]) for card in read_manifest().values()
-    ]
+    cards = list(read_manifest().values())
     if as_json:
-        for card, place in cards:
-            show_json(card.to_entry() | {"place": place, "openness": card.openness()})
+        for card in cards:
+            show_json(card.to_entry() | {"openness": card.openness()})
         return
-    cards.sort(key=lambda entry: ((*ORDER, entry[0].task).index(entry[0].task), entry[0].name))
-    show_columns([("task", "name", "parameters", "size", "speed", "place"), *(_row(*row) for row in cards)])
+    cards.sort(key=lambda card: ((*ORDER, card.task).index(card.task), card.name))
+    show_columns([("task", "name", "parameters", "size", "speed"), *map(_row, cards)])
     show("", "* is taken unless --model names another; sr takes one of two, by --input")
 
 
-def _row(card: Card, place: str) -> tuple[str, ...]:
-    name = card.name + (" *" if card.name in DEFAULTS else "")
-    return (
-        card.task,
-        name,
-        _short(card.parameters),
-        f"{card.bytes / 1e6:.1f} MB",
-        find_family(card.family).speed,
-        place,
-    )
+def _row(card: Card) -> tuple[str, ...]:
+    name, size = card.name + (" *" if card.name in DEFAULTS else ""), f"{card.bytes / 1e6:.1f} MB"
+    return card.task, name, _short(card.parameters), size, find_family(card.family).speed
 
 
 @app.command(cls=LegibleCommand)
@@ -88,12 +78,11 @@ def verify(
 @app.command(cls=LegibleCommand)
 def pull(
     names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME...", help="Names from the manifest, or owner/repo of the hub."),
+        list[str], typer.Argument(metavar="ADDRESS...", help="Repositories or files of the hub.")
     ],
     quiet: Quiet = False,
 ) -> None:
-    """Fetch weights that are not bundled from the Hugging Face Hub, check them, and print where they are.
+    """Fetch weights from the Hugging Face Hub, check them, and print where they are.
 
     owner/repo, owner/repo@revision or owner/repo/FILE is resolved to the
     commit that it is now, which is printed; --model takes that address.
@@ -101,8 +90,8 @@ def pull(
     from vidrestore import weights
 
     for name in names:
-        address = weights.resolve(name)
-        show(f"{address}: {weights.pull(address, quiet=quiet)}")
+        address, path = weights.pull(name, quiet=quiet)
+        show(f"{address}: {path}")
 
 
 @app.command("import", cls=LegibleCommand)
@@ -119,7 +108,7 @@ def import_weights(
         str,
         typer.Option(
             metavar="F.json|JSON",
-            help="Arguments of the authors' constructor; inferred from the tensors if possible.",
+            help="Arguments of the authors' constructor that no tensor shows.",
         ),
     ] = "{}",
     parameters: Annotated[

@@ -216,7 +216,7 @@ def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
 
 def blurred(clips: Tensor, kernels: Tensor) -> Tensor:
     """Filter the light of (..., T, 3, H, W) by kernels (..., T or 1, side, side); borders are replicated."""
-    return from_light(FourierBlur(clips.shape[-2:], kernels)(to_light(clips)))
+    return from_light(filtered_by(to_light(clips), kernels))
 
 
 def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
@@ -225,26 +225,17 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
     """
     light = to_light(clips)
     layers = torch.cat((light * part, part), -3)
-    front_blur, back_blur = (FourierBlur(clips.shape[-2:], kernels) for kernels in (front, back))
-    foreground = front_blur(layers)
-    rest = back_blur(torch.cat((light, torch.ones_like(part)), -3) - layers)
+    foreground = filtered_by(layers, front)
+    rest = filtered_by(torch.cat((light, torch.ones_like(part)), -3) - layers, back)
     filled = (rest[..., :3, :, :] + 1e-3 * light) / (rest[..., 3:, :, :] + 1e-3)
     return from_light(foreground[..., :3, :, :] + (1 - foreground[..., 3:, :, :]) * filled)
 
 
-class FourierBlur:
+def filtered_by(planes: Tensor, kernels: Tensor) -> Tensor:
     """Filter (..., T, C, H, W) by kernels (..., T or 1, side, side) by FFT; borders are replicated."""
-
-    def __init__(self, size: torch.Size, kernels: Tensor) -> None:
-        self.reach, self.size = kernels.shape[-1] // 2, tuple(size)
-        self.canvas = [-(-(side + 2 * self.reach) // BORDER) * BORDER for side in size]
-        self.spectra = torch.fft.rfft2(kernels, s=self.canvas).unsqueeze(-3)
-
-    def __call__(self, planes: Tensor) -> Tensor:
-        height, width = self.size
-        padded = F.pad(planes.flatten(0, -4), [self.reach] * 4, mode="replicate")
-        padded = padded.unflatten(0, planes.shape[:-3])
-        spread: Tensor = torch.fft.irfft2(
-            torch.fft.rfft2(padded, s=self.canvas) * self.spectra, s=self.canvas
-        )
-        return spread[..., 2 * self.reach :, 2 * self.reach :][..., :height, :width]
+    (height, width), reach = planes.shape[-2:], kernels.shape[-1] // 2
+    canvas = [-(-(side + 2 * reach) // BORDER) * BORDER for side in (height, width)]
+    padded = F.pad(planes.flatten(0, -4), [reach] * 4, mode="replicate").unflatten(0, planes.shape[:-3])
+    spectra = torch.fft.rfft2(kernels, s=canvas).unsqueeze(-3)
+    spread: Tensor = torch.fft.irfft2(torch.fft.rfft2(padded, s=canvas) * spectra, s=canvas)
+    return spread[..., 2 * reach :, 2 * reach :][..., :height, :width]

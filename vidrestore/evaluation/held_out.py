@@ -14,7 +14,7 @@ from vidrestore.training.data.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.objective import objective_of
 from vidrestore.training.training_events import rounded_metrics
-from vidrestore.weights import Model, load_model, locate, read_manifest, weights_folder
+from vidrestore.weights import Model, load_model, read_manifest, weights_folder
 from vidrestore.weights.manifest import Card
 
 AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
@@ -141,13 +141,11 @@ def evaluate_bundled(
     weights: Sequence[str], data: Path | None, device: str, on_progress: OnProgress
 ) -> Result:
     """Measure weights on the held-out data of their training configurations; by default all weights of the
-    manifest that are on this machine.
+    manifest.
     """
-    absent = [] if weights else [name for name, card in read_manifest().items() if locate(card) is None]
-    names = weights or [name for name in read_manifest() if name not in absent]
+    names = weights or [*read_manifest()]
     rows = tuple(row for name in names for row in _rows(name, None, data, device, on_progress))
-    notes = [f"{name}: not on this machine, not measured" for name in absent]
-    return _result("bundled", "Held-out metrics of bundled weights", rows, notes, data)
+    return _result("bundled", "Held-out metrics of bundled weights", rows, data)
 
 
 def evaluate_recipe(
@@ -164,7 +162,7 @@ def evaluate_recipe(
     )
     has_held_out = data is not None or recipe.data.validation
     title = "Held-out metrics by" if has_held_out else "Metrics on the training data (it holds none out) of"
-    return _result(f"config {config.name}", f"{title} {config}", rows, [], data)
+    return _result(f"config {config.name}", f"{title} {config}", rows, data)
 
 
 def _rows(
@@ -175,8 +173,8 @@ def _rows(
     yield from held_out_rows(recipe or recipe_of(model.card), model, data)
 
 
-def _result(suite: str, title: str, rows: tuple[Row, ...], notes: list[str], data: Path | None) -> Result:
+def _result(suite: str, title: str, rows: tuple[Row, ...], data: Path | None) -> Result:
     unlisted = dict.fromkeys(row.weights for row in rows if row.verdict == "not listed")
-    notes += [f"{name}: its manifest card has no values for these clips" for name in unlisted]
+    notes = [f"{name}: its manifest card has no values for these clips" for name in unlisted]
     notes += [OTHER_CLIPS] * any(not row.verdict for row in rows if data is not None)
     return Result(suite, title, "manifest", rows, PROTOCOL, tuple(notes))

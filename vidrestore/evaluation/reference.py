@@ -91,7 +91,7 @@ def _clip(
     shape, shift, late = frame[1].shape, frame[0] - clean_frame[0], 0.0
     with ExitStack() as stack:
         can = min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf()
-        vmaf = stack.enter_context(Vmaf(*shape[1:])) if can else None
+        vmaf = stack.enter_context(Vmaf(shape[1], shape[2], torch.get_num_threads())) if can else None
         for frame, clean_frame in chain([first], pairs):
             if frame is None or clean_frame is None:
                 shorter = title if frame is None else reference.name
@@ -112,7 +112,7 @@ def _clip(
             on_progress(f"{title}: frame {len(values['psnr'])}")
         frames = {name: tuple(values) for name, values in values.items() if values}
         if vmaf:
-            frames["vmaf"] = vmaf.values(torch.get_num_threads())
+            frames["vmaf"] = vmaf.values()
     return ClipMetrics(title, "", "", title, frames, comparison=comparison), late
 
 

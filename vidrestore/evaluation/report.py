@@ -59,13 +59,6 @@ def write_report(
     write_whole(path, text.encode("utf-8", "backslashreplace"))
 
 
-def write_plan_report(path: Path, task: str, source: str, lines: Sequence[str]) -> None:
-    """Write a page with the lines of a plan to `path`, without pictures. Raises MediaError."""
-    title = f"{os.path.basename(source)}: {task}, planned"
-    text = page(Result("report", title, "before", (), tuple(line.strip() for line in lines)))
-    write_whole(path, text.encode("utf-8", "backslashreplace"))
-
-
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     """Return the content of the page. Both videos are decoded up to the last sample."""
     starts = sample_starts(summary)

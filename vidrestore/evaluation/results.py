@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.events import plain
-from vidrestore.options import Quality
 from vidrestore.weights import Model
 
 Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
@@ -157,10 +156,6 @@ NAMES = {  # titles of systems that a table doesn't list
     BICUBIC: "Bicubic",
     "dust": "DUST",
     "mh-dust": "MH-DUST",
-    "dust-fast": "DUST, fast",
-    "dust-best": "DUST, best",
-    "mh-dust-fast": "MH-DUST, fast",
-    "mh-dust-best": "MH-DUST, best",
     "mb-taylorformer-t": "MB-TaylorFormer-T V2",
     "vsr-transformer-n": "VSR-Transformer-N",
 }
@@ -176,7 +171,6 @@ class System:
     device: str = "cpu"
     test_set: str = ""  # the one that the weights are for; empty for all
     label: str = ""  # replaces the weights' name if others on the same test set have it
-    quality: Quality = "default"
 
     @property
     def weights(self) -> str:

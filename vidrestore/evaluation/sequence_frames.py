@@ -44,7 +44,7 @@ def picture_of(frame: Frame, video: VideoInfo) -> Tensor:
 def _check_undamaged(path: str, reader: VideoReader) -> None:
     if reader.damage.found:
         raise MediaError(
-            f"{path}: {reader.damage.summary()}; metrics would be of other pictures; fetch the file again"
+            f"{path}: {reader.damage.sentence}; metrics would be of other pictures; fetch the file again"
         )
 
 

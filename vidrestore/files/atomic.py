@@ -7,7 +7,6 @@ process that died.
 
 from __future__ import annotations
 
-import errno
 import filecmp
 import hashlib
 import os
@@ -24,7 +23,6 @@ from filelock import lock_descriptor
 
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.regular import (
-    UnexpectedFileError,
     create_new,
     is_own,
     open_descriptor,
@@ -119,7 +117,6 @@ class Partial:
         self.file: BinaryIO = os.fdopen(create_new(self.path, 0o600 if private else 0o666), "w+b")
         with suppress(OSError):  # a file system without locks
             lock_descriptor(self.file.fileno(), blocking=False)
-        self._place: tuple[int, int] | None = None
 
     @property
     def url(self) -> str:
@@ -134,10 +131,7 @@ class Partial:
 
     def close(self) -> None:
         """Close the file, which keeps its hidden name."""
-        if not self.file.closed:
-            ours = os.fstat(self.file.fileno())
-            self._place = ours.st_dev, ours.st_ino
-            self.file.close()
+        self.file.close()
 
     def has_content(self) -> bool:
         """Return True if a file of this name and content exists, from a run that was killed meanwhile."""
@@ -150,11 +144,6 @@ class Partial:
         name and `overwrite` is False.
         """
         self.close()
-        status = os.lstat(self.path)
-        if (status.st_dev, status.st_ino) != self._place:
-            raise UnexpectedFileError(
-                errno.EINVAL, "another process put this in place of the file that was written", str(self.path)
-            )
         if overwrite or self.has_content():
             os.replace(self.path, self.target)
             return

@@ -1,5 +1,5 @@
-"""Open files that other users may have put there: regular files only, never through a link, never larger than
-expected, and without waiting; and JSON in them, whose types are checked.
+"""Open files that other users may have put there: regular files only, never larger than expected, without
+waiting, and for writing never through a link; and JSON in them, whose types are checked.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def create_new(path: Path, mode: int = 0o600) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
 
 
-def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False, mode: int = 0o600) -> int:
-    """Open a regular file. Raises UnexpectedFileError for anything else, also for a link unless `follow`."""
+def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o600) -> int:
+    """Open a regular file, for writing not through a link. Raises UnexpectedFileError for anything else."""
     try:
-        descriptor = os.open(path, flags | _SAFE | (0 if follow else _NO_LINK), mode)
+        descriptor = os.open(path, flags | _SAFE | (0 if flags == os.O_RDONLY else _NO_LINK), mode)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
             raise _wrong_kind(path, os.lstat(path)) from error
@@ -67,14 +67,9 @@ def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = Fals
     raise _wrong_kind(path, status)
 
 
-def open_regular(path: Path | str, *, follow: bool = False, limit: int | None = None) -> io.BufferedReader:
-    """Open a regular file of at most `limit` bytes for reading. Raises OSError with the reason."""
-    file = os.fdopen(open_descriptor(Path(path), follow=follow), "rb")
-    size = os.fstat(file.fileno()).st_size
-    if limit is not None and size > limit:
-        file.close()
-        raise too_large(path, limit)
-    return file
+def open_regular(path: Path | str) -> io.BufferedReader:
+    """Open a regular file for reading. Raises OSError with the reason."""
+    return os.fdopen(open_descriptor(Path(path)), "rb")
 
 
 def check_regular(path: Path) -> None:
@@ -84,20 +79,14 @@ def check_regular(path: Path) -> None:
         raise _wrong_kind(path, status)
 
 
-def read_limited(path: Path, limit: int, *, follow: bool = False) -> bytes:
+def read_limited(path: Path, limit: int) -> bytes:
     """Return the content of a regular file of at most `limit` bytes. Raises OSError with the reason."""
-    with open_regular(path, follow=follow, limit=limit) as file:
-        content = file.read(limit + 1)  # it may have grown
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
     if len(content) > limit:
-        raise too_large(path, limit)
+        reason = f"larger than {limit // MEGABYTE} MB, which no such file is"
+        raise UnexpectedFileError(errno.EINVAL, reason, str(path))
     return content
-
-
-def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
-    """Return the error for a file with more than `limit` bytes."""
-    return UnexpectedFileError(
-        errno.EINVAL, f"larger than {limit // MEGABYTE} MB, which no such file is", str(path)
-    )
 
 
 def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:

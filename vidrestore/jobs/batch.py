@@ -82,18 +82,11 @@ class Batch:
             output = os.path.join(output, "")  # a folder, there or not
         is_batch = len(files) > 1
         suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in self.steps)
-        self._bad: dict[str, MediaError] = {}
-        self.outputs: dict[str, Target] = {}
         naming = {}
         for source, folder in files.items():
             place = os.path.join(output, folder, "") if output is not None and folder else output
             naming[source.name] = partial(output_for, source, place, suffix, is_batch=is_batch)
-            try:
-                self.outputs[source.name] = naming[source.name]()
-            except MediaError as error:  # fails alone
-                if not is_batch:
-                    raise
-                self._bad[source.name] = error
+        self.outputs = {name: output() for name, output in naming.items()}
         self.outputs |= {name: naming[name](full=True) for name in clashing(self.outputs)}
         self._clashing = clashing(self.outputs)
         written = self.outputs.values()
@@ -103,11 +96,7 @@ class Batch:
         self._runner.check(self)
 
     def request(self, source: str) -> Request:
-        """Return the request for one of `sources`. Raises OptionError if another has the same output, and
-        MediaError for one that can't be an input.
-        """
-        if error := self._bad.get(source):
-            raise error
+        """Return the request for one of `sources`. Raises OptionError if another has the same output."""
         if clashes := self._clashing.get(source):
             raise OptionError(
                 f"{source}: {' and '.join(clashes)} would become {self.outputs[source]}, too; restore them "

@@ -1,46 +1,35 @@
-"""Measure the speed of a restoration: each stage alone, the command, and the peaks of the machine."""
+"""Measure the speed of a restoration: each stage alone, and the command."""
 
 from __future__ import annotations
 
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
-from vidrestore.jobs.check import open_job
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step, load_step
-from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.steps import write_frames
 from vidrestore.media.probe import SourceInfo, StreamInfo
 from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import EVERY_KIND
 from vidrestore.media.writer import VideoWriter
-from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.pipeline.chain import at_once
-from vidrestore.restorers.base import Sample
-from vidrestore.restorers.devices import torch_device
 from vidrestore.working import threads_for
 
 T = TypeVar("T")
 NOISE = 20.0  # sigma of the synthetic video, 0-255 scale
-PEAK_SIZE = 2048  # rows, columns and depth of the matrix products that show the machine's peak
-PEAK_TRIES = 8
-NETWORK_CALLS = 20  # in one try of the network alone: some tenths of a second
 
 
 @dataclass(frozen=True)
@@ -53,31 +42,20 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """The speed of the network alone, on all cores."""
-
-    operations: float  # per second
-    numbers: str  # format of its products
-
-
-@dataclass(frozen=True)
 class Benchmark:
-    """The speed of a restoration, of its stages and of the machine."""
+    """The speed of a restoration and of its stages."""
 
     source: str
     model: str
     cores: int
-    peaks: dict[str, float]  # operations per second of matrix products (a multiply and an add), by format
     stages: tuple[Timing, ...]
     whole: Timing  # of the command
-    network: Rate | None  # None if the restorer has no sample
     memory: int | None  # bytes at the peak
     loading: float  # seconds until the model is loaded
 
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics as JSON values."""
-        derived = ("fps", "bound", "share", "network_share")
-        return asdict(self) | {name: getattr(self, name) for name in derived}
+        return asdict(self) | {name: getattr(self, name) for name in ("fps", "bound", "share")}
 
     @property
     def fps(self) -> float:
@@ -92,13 +70,6 @@ class Benchmark:
     def share(self) -> float:
         """The share of `bound` that the complete command reaches."""
         return self.fps / self.bound
-
-    @property
-    def network_share(self) -> float | None:
-        """The share of the machine's peak that the network alone reaches, its steps between the products
-        counted in.
-        """
-        return self.network.operations / self.peaks[self.network.numbers] if self.network else None
 
 
 def bench(
@@ -127,11 +98,8 @@ def bench(
         memory = peak_memory()
         with open_job(request, lambda _: restorer) as job:
             stages = stages_of(job, frames)
-    on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
-    network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
-    name, model = video if source else "a synthetic video", restorer.facts.name
-    rates = peaks(threads)
-    return Benchmark(name, model, threads, rates, stages, command, network, memory, loading)
+    name = source or "a synthetic video"
+    return Benchmark(name, restorer.facts.name, threads, stages, command, memory, loading)
 
 
 def stages_of(job: Job, limit: int) -> tuple[Timing, ...]:
@@ -156,42 +124,6 @@ def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Timing]:
     cpu, clock = time.process_time(), time.perf_counter()
     result = work()
     return result, Timing(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
-
-
-def network_rate(sample: Sample, threads: int) -> Rate:
-    """Return the best of some tries of the network alone, called in as many threads at once."""
-
-    def run(_: int) -> None:
-        with torch.inference_mode():
-            for _ in range(NETWORK_CALLS):
-                sample.work()
-
-    def once() -> None:
-        with closing(at_once(run, range(threads), threads, threads)) as results:
-            for _ in results:
-                pass
-
-    seconds = min(_seconds(once) for _ in range(PEAK_TRIES))
-    return Rate(threads * NETWORK_CALLS * sample.operations / seconds, sample.numbers)
-
-
-def peaks(threads: int) -> dict[str, float]:
-    """Return the operations per second of large matrix products in each number format, the best of some
-    tries. Weights are packed by oneDNN, which plain products leave out.
-    """
-    torch.set_num_threads(threads)
-    rates = {}
-    for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        left, right = torch.randn(2, PEAK_SIZE, PEAK_SIZE).to(kind)
-        work = partial(packed(right, PEAK_SIZE) or partial(torch.nn.functional.linear, weight=right), left)
-        rates[name] = 2 * PEAK_SIZE**3 / min(_seconds(work) for _ in range(PEAK_TRIES))
-    return rates
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def write_video(path: str, width: int, height: int, frames: int) -> None:

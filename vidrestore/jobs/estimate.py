@@ -9,15 +9,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Summary, Warned
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job, plan_source, versions
 from vidrestore.jobs.request import Request, StepLoader
+from vidrestore.jobs.run import check
 from vidrestore.jobs.segmented import LENGTH, segments_of
 from vidrestore.media.encoding import Encoder
 from vidrestore.pipeline.clip_restorer import ClipRestorer
@@ -29,8 +26,8 @@ from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
 FEW = 6
 ENOUGH = 1.0  # seconds of restoring that are measured well; faster machines restore more frames
 MOST_BYTES = 256 << 20  # of restored frames in memory
-PART = 256  # side in pixels of the four parts that are restored of a large picture, by planes
-WIDE_PART = 1024  # side of the result of the only part for restorers of RGB pictures, which see farther
+PART = 512  # side in pixels of the middle of a large picture, of which planes are restored
+WIDE_PART = 1024  # side of its result for restorers of RGB pictures, which see farther
 
 
 class Trial(NamedTuple):
@@ -152,9 +149,9 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
     is_whole, costs, share = len(frames) < count, list[float](), 1.0
     if len(frames) == 1 and is_whole:
         restorers = [stage.restorer for stage in job.steps.stages]
-        in_parts = all(restorer.input_kind == "planes" for restorer in restorers)
-        side = PART if in_parts else WIDE_PART // max(restorer.facts.scale for restorer in restorers)
-        part = _part(frames[0], job.info.video.format, side, in_parts=in_parts)
+        side = WIDE_PART // max(restorer.facts.scale for restorer in restorers)
+        side = PART if all(restorer.input_kind == "planes" for restorer in restorers) else side
+        part = _middle(frames[0], job.info.video.format, side)
         share, frames = part.planes[0].size / frames[0].planes[0].size, [part]
     for stage in job.steps.stages:
         clip_frames, seconds = frames[: clips * _frames_at_once(stage)], list[float]()
@@ -173,26 +170,16 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
     return Trial(frames, tuple(costs), share), is_whole
 
 
-def _part(frame: Frame, pixels: PixelFormat, side: int, *, in_parts: bool) -> Frame:
-    """Return the middle of a large picture, or `in_parts` four parts, spread over it, side by side."""
-
-    def spans(length: int) -> list[tuple[int, int]]:
-        if length < (4 if in_parts else 1) * side:
-            return [(0, length)]
-        return [
-            ((length * part // 4 - side // 2) // 16 * 16, side) for part in ((1, 3) if in_parts else (2,))
-        ]
-
-    def cut(index: int, row: tuple[int, int], column: tuple[int, int]) -> NDArray[Any]:
-        (top, left), (height, width) = (
-            pixels.plane_size(index, *pair) for pair in zip(row, column, strict=True)
-        )
-        return frame.planes[index][top : top + height, left : left + width]
-
-    rows, columns = map(spans, frame.planes[0].shape)
-    planes = range(len(frame.planes))
-    blocks = ([[cut(index, row, column) for column in columns] for row in rows] for index in planes)
-    return replace(frame, planes=tuple(map(np.block, blocks)))
+def _middle(frame: Frame, pixels: PixelFormat, side: int) -> Frame:
+    """Return the middle of a large picture, or all of a small one."""
+    lengths = frame.planes[0].shape
+    starts = [max(0, length - side) // 2 // 16 * 16 for length in lengths]
+    stops = [start + min(side, length) for start, length in zip(starts, lengths, strict=True)]
+    planes = []
+    for index, plane in enumerate(frame.planes):
+        (top, left), (bottom, right) = (pixels.plane_size(index, *corner) for corner in (starts, stops))
+        planes.append(plane[top:bottom, left:right])
+    return replace(frame, planes=tuple(planes))
 
 
 def _frames_at_once(stage: ClipRestorer) -> int:

@@ -1,4 +1,4 @@
-"""A job: a restoration that was checked (`jobs.check`), with its loaded steps, its plan and its writer."""
+"""A job: a restoration that was checked (`run.check`), with its loaded steps, its plan and its writer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vidrestore import __version__
 from vidrestore.errors import MediaError
 from vidrestore.event_log import counted_words
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
-from vidrestore.frames import Frame, Scale, Span
+from vidrestore.frames import Frame, Span
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
@@ -23,14 +23,12 @@ from vidrestore.media.formats import enlarged_video
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.side_data import lost_side_data
-from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter, check_content, refused_if
 from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name
-from vidrestore.working import available_cores
 
 MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
@@ -56,14 +54,9 @@ class Job:
         return self.request.options
 
     @property
-    def scale(self) -> Scale:
-        """The size of the output over that of the source."""
-        return self.steps.scale
-
-    @property
     def output_info(self) -> SourceInfo:
         """The source as the output has it: larger after `sr`."""
-        return replace(self.info, video=enlarged_video(self.info.video, self.scale))
+        return replace(self.info, video=enlarged_video(self.info.video, self.steps.scale))
 
     def identity(self) -> dict[str, Any]:
         """Return everything that alters the encoded frames, as JSON values.
@@ -211,7 +204,7 @@ class Job:
             )
         return f"{text}; what follows is moved, by {moved * tick:.3f} s, so that times rise"
 
-    def writer(self, output: Target | None = None, **changed: Any) -> VideoWriter:
+    def writer(self, **changed: Any) -> VideoWriter:
         """Return a writer of the output, with `changed` settings."""
         settings: dict[str, Any] = {
             "source": self.output_info,
@@ -223,7 +216,7 @@ class Job:
             "drop": self.options.drop,
             "tag": self.tag(),
         }
-        return VideoWriter(output or self.request.output, **(settings | changed))
+        return VideoWriter(self.request.output, **(settings | changed))
 
     @property
     def damage(self) -> str | None:
@@ -242,8 +235,7 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
             enlarged_as = kind
             step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
-    warnings = *_odd_options(request), *content.warnings
-    warnings = *warnings, *(warning for restorer in restorers for warning in restorer.facts.warnings)
+    warnings = *content.warnings, *(warning for restorer in restorers for warning in restorer.facts.warnings)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(
@@ -256,15 +248,6 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
         span,
     )
     return Job(request, reader, steps, plan, warnings, enlarged_as=enlarged_as)
-
-
-def _odd_options(request: Request) -> Iterator[str]:
-    """Yield sentences on options that do nothing, or not what they seem to."""
-    threads, cores = request.options.threads, available_cores()
-    if threads > cores:
-        yield f"`threads={threads}`: {cores} are used, as many as there are cores"
-    if any(step.task == "denoise" and step.options.sigma == 0 for step in request.steps):
-        yield "`sigma=0` says that there is no noise: nothing is denoised, only encoded again"
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
@@ -281,7 +264,7 @@ def plan_source(job: Job, on_event: Listener = ignore_event) -> Plan:
     return job.plan
 
 
-def damage_summary(video_damage: str | None, stream_damage: str | None = None) -> str | None:
+def damage_summary(video_damage: str | None, stream_damage: str | None) -> str | None:
     """Return the damage of a source in one sentence: of its video, and of its copied streams."""
     if stream_damage and not video_damage:
         return f"the source is damaged: {stream_damage}"

@@ -82,12 +82,9 @@ def expand_sources(
 
 
 def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
-    """Yield inputs with a sentence: those that are missing, pictures that may be meant differently, unless
-    `photos` is set, and files of kinds that are not read.
+    """Yield inputs with a sentence: pictures that may be meant differently, unless `photos` is set, and files
+    of kinds that are not read.
     """
-    for source in sources if len(sources) > 1 else ():
-        if not (source.is_pipe or source.is_pattern or source.is_many or os.path.exists(source)):
-            yield source.name, "no such file; the other inputs are restored"
     named = [source.name for source in sources if os.path.isfile(source) and is_picture(source.name)]
     if not photos and (pattern := pattern_of(named)):
         text = (
@@ -95,10 +92,7 @@ def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Ite
         )
         yield named[0], f"{text}of a video, name '{pattern}' instead"
     for source in (source for source in sources if source.is_many):
-        if os.path.isdir(source):
-            paths = [path for path, _ in _in_folder(source.name, recursive)]
-        else:
-            paths = [path for path in glob.glob(source.name) if os.path.isfile(path)]
+        paths = [path for path, _ in _paths(source, recursive) if os.path.isfile(path)]
         if not photos and (note := _note_on_pictures(paths)):
             yield source.name, note
         if note := unread(_unknown_files(paths)):
@@ -154,18 +148,22 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     if not source.is_many:
         yield source, ""
         return
-    if os.path.isdir(source):
-        paths = list(_in_folder(source.name, recursive))
-    else:
-        with_thumbnails = _THUMBNAILS in source.path.parts
-        matching = sorted(glob.glob(source.name, recursive=recursive))
-        paths = [(path, "") for path in matching if with_thumbnails or _THUMBNAILS not in Path(path).parts]
+    paths = _paths(source, recursive)
     videos = [(path, folder) for path, folder in paths if _is_video(path, photos=photos)]
     if not videos and source.pictures:
         yield source, ""
     elif not videos:
         raise _no_video_error(source, [path for path, _ in paths])
     yield from ((Source(path), folder) for path, folder in videos)
+
+
+def _paths(source: Source, recursive: bool) -> list[tuple[str, str]]:
+    """Return the files of a folder or pattern, each with its folder relative to the source."""
+    if os.path.isdir(source):
+        return list(_in_folder(source.name, recursive))
+    matching = sorted(glob.glob(source.name, recursive=recursive))
+    with_thumbnails = _THUMBNAILS in source.path.parts
+    return [(path, "") for path in matching if with_thumbnails or _THUMBNAILS not in Path(path).parts]
 
 
 def _no_video_error(source: Source, paths: list[str]) -> MediaError:

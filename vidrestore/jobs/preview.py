@@ -16,9 +16,9 @@ from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Summary
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
-from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, StepLoader
+from vidrestore.jobs.run import check
 from vidrestore.jobs.steps import write_frames
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, find_span
@@ -67,7 +67,7 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
 def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
     """Return how many frames were written, and the warnings of the writer."""
     sources: deque[Frame] = deque()
-    scale = job.scale
+    scale = job.steps.scale
     wide = side_by_side_info(job.info, scale)
     sound, warnings = _sound(job, drop)
     if sound:

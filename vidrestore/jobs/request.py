@@ -102,13 +102,6 @@ class Request:
         return self.source.is_pipe or self.output.is_pipe
 
     @property
-    def has_segments(self) -> bool:
-        """True if parts of the video can be restored by themselves: not with pipes, nor if a later step
-        measures the noise of frames that the steps before it must restore first.
-        """
-        return not self.is_piped and not any(step.measures_noise for step in self.steps[1:])
-
-    @property
     def name(self) -> str:
         """A short name for the tasks and the options that alter the file, the same for any source."""
         scopes: tuple[Scope, ...] = ("pixels", "file", "streams")

@@ -1,5 +1,5 @@
 """Restorations from a source to its output: of a file to a file in segments, so that the next run can resume;
-of pipes in one go.
+of pipes in one go. Everything is checked before the work begins, in a fixed order (`check`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
-from vidrestore.errors import VidRestoreError
+from vidrestore.errors import OutputExistsError, VidRestoreError
 from vidrestore.event_log import Logged
-from vidrestore.events import Event, Failed, Listener, Summary, Warned, ignore_event
+from vidrestore.events import Event, Failed, Listener, Started, Summary, Warned, ignore_event
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.check import check, earlier_summary, open_job
+from vidrestore.frames import Span
 from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.media.reader import expected_frames
+from vidrestore.media.probe import read_tag
+from vidrestore.media.reader import VideoReader, expected_frames, find_span
 from vidrestore.media.source import PIPE, Source, Target, standard_input
 from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
 from vidrestore.tasks import TASKS
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from vidrestore.jobs.segmented import SegmentedWork
     from vidrestore.pipeline.conversions import Changes
     from vidrestore.pipeline.plan import Scene
+
+FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 Y4M_MAGIC = b"YUV4MPEG2"
 
@@ -82,9 +85,9 @@ def restore_request(
 
     `run` restores all segments. Raises VidRestoreError.
     """
-    if is_container(request):
-        if earlier := earlier_summary(request, on_event):
-            return earlier
+    if request.source.is_pipe and is_container():
+        options = request.options
+        request.output.check(request.source, overwrite=options.overwrite, cfr=options.cfr)
         with spooled(request, on_event) as (stored, listener), open_job(stored, load) as job:
             return replace(_stream(job, listener), source=str(request.source))
     with check(request, load, on_event) as job:
@@ -95,11 +98,86 @@ def restore_request(
         from vidrestore.jobs.segmented import SegmentedWork  # loads torch
 
         work = SegmentedWork.begin(job, job.folder, on_event)
-        with warn_if_stopped(job, job.folder, on_event, work):
+        with warn_if_stopped(work):
             began = time.monotonic()
             job.begin(on_event)
             run(work)
             return join(work, began)
+
+
+@contextmanager
+def check(
+    request: Request,
+    load: StepLoader | None = None,
+    on_event: Listener = ignore_event,
+    *,
+    find: FindSpan | None = None,
+    locks: bool = True,
+    folder: WorkFolder | None = None,
+) -> Iterator[Job | Summary]:
+    """Check the lock of the work folder, the output, the source, the part of it to restore, the encoder, the
+    streams to copy and the weights, in this order. Yield the job, or the summary if nothing is left to do.
+
+    `load` returns the restorer of a step, by default that of its task. `find` finds the part of the source to
+    restore, by default that of `start` and `duration`. With `locks`, the work folder is locked, which
+    pipes don't have; `folder` is one that the caller has locked. Raises VidRestoreError.
+    """
+    request.output.check(request.source, overwrite=True, cfr=request.options.cfr)
+    work_folder = None if folder or request.is_piped else WorkFolder.of(request)
+    with work_folder.locked() if work_folder and locks else nullcontext():
+        folder = folder or (work_folder if locks else None)
+        try:
+            earlier = earlier_summary(request, on_event, folder)
+        except OutputExistsError:
+            with open_job(request, load, find):  # an option that is wrong in any case is said first
+                raise
+        if earlier:
+            yield earlier
+            return
+        with open_job(request, load, find) as job:
+            job.folder = folder
+            yield job
+
+
+def earlier_summary(request: Request, on_event: Listener, folder: WorkFolder | None = None) -> Summary | None:
+    """Return the summary of a video that was finished earlier; None if there is work to do, as where its job
+    stands in the work `folder`. What a finished job has left in the folder is removed.
+
+    Raises OutputExistsError if there is another output.
+    """
+    source, output, overwrite = request.source, request.output, request.options.overwrite
+    tag = None if overwrite else read_tag(output)
+    if tag and source.is_stored and tag.job == request.job(source.identity()):
+        if folder:
+            folder.remove()
+        on_event(Started(*request.names, request.steps[0].task, device=request.options.device))
+        summary = Summary(*request.names, tag.frames, 0.0, tag.damage, reused=tag.frames, before=True)
+        on_event(summary)
+        return summary
+    if folder and folder.read("job") is not None:
+        return None
+    if tag:
+        raise OutputExistsError(
+            f"{output}: already exists, made with other options or weights, or from another video; add "
+            "`overwrite` to replace it, or give `output` another name"
+        )
+    output.check(source, overwrite=overwrite)
+    return None
+
+
+@contextmanager
+def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | None = None) -> Iterator[Job]:
+    """Open the source, check what depends on it, load the model last, and yield the job: the part of `check`
+    that helpers of another process need, too.
+    """
+    measures = any(step.measures_noise or step.measures_input for step in request.steps)
+    options = request.options
+    with VideoReader.of(request.source, options, losses=measures) as reader:
+        reader.refuse_interlaced("`scan` makes it progressive")
+        span = find(reader, options) if find else find_span(reader, options.start, options.duration)
+        from vidrestore.jobs.job import job_of  # loads torch, which takes seconds
+
+        yield job_of(request, reader, span, load)
 
 
 def join(work: SegmentedWork, began: float) -> Summary:
@@ -110,38 +188,31 @@ def join(work: SegmentedWork, began: float) -> Summary:
 
 
 @contextmanager
-def warn_if_stopped(
-    job: Job, folder: WorkFolder | None, on_event: Listener, work: SegmentedWork | None = None
-) -> Iterator[None]:
-    """Warn how many frames of `work` are kept if the run ends early, or that nothing is."""
+def warn_if_stopped(work: SegmentedWork) -> Iterator[None]:
+    """Warn how many frames are kept if the run ends early, or that nothing is."""
     try:
         yield
     except BaseException:
-        count = work.finished_frames() if work else 0
+        count = work.finished_frames()
         amount = "1 frame is" if count == 1 else f"{count} frames are"
-        if folder and count:
-            text = f"stopped; {amount} kept in {folder.path}, and the same command resumes from there"
-            on_event(Warned(job.info.path, text))
-        else:
-            when = " before a clip was finished" if work else ""  # a bar counts parts of clips, too
-            on_event(
-                Warned(job.info.path, f"stopped{when}; nothing is kept, and the same command starts over")
-            )
+        text = f"stopped; {amount} kept in {work.folder.path}, and the same command resumes from there"
+        if not count:  # a bar counts parts of clips, too
+            text = "stopped before a clip was finished; nothing is kept, and the same command starts over"
+        work.on_event(Warned(work.job.info.path, text))
         raise
 
 
 def _stream(job: Job, on_event: Listener) -> Summary:
-    """Restore in one go, such as from or to a pipe."""
+    """Restore from or to a pipe, in one go."""
     from vidrestore.jobs.job import damage_summary
     from vidrestore.jobs.steps import write_frames
 
-    total, piped = expected_frames(job.info, job.plan.span), job.request.is_piped
+    total = expected_frames(job.info, job.plan.span)
     job.begin(on_event)
     job.announce_plan(total, on_event)
     began = time.monotonic()
-    with nullcontext() if piped else warn_if_stopped(job, None, on_event):
-        writer = job.writer()
-        write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
+    writer = job.writer()
+    write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
     job.warn(writer.warnings, on_event)
     return finish(job, began, damage_summary(job.damage, writer.damage), job.steps.retried, on_event)
 
@@ -183,10 +254,8 @@ def result_warnings(
 # A container on standard input: stored in a file while it is restored, as it is read more than once
 
 
-def is_container(request: Request) -> bool:
-    """Return True if the request reads something other than y4m from standard input."""
-    if not request.source.is_pipe:
-        return False
+def is_container() -> bool:
+    """Return True if standard input holds something other than y4m."""
     stream = standard_input()
     peek = getattr(stream, "peek", None)
     head = peek(len(Y4M_MAGIC))[: len(Y4M_MAGIC)] if peek else b""

@@ -13,6 +13,8 @@ frame depends on the one or two clips that hold it, so the frames are the same f
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from array import array
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -28,11 +30,11 @@ from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.regular import digest
 from vidrestore.files.stopping import delayed_signals
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
-from vidrestore.jobs.space import check_space, video_sizes
+from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import PictureFiles
 from vidrestore.media.reader import expected_frames
@@ -46,6 +48,9 @@ LENGTH = 240
 # Seconds that the work on a segment takes at most, unless a single clip takes longer. Slow work pays in
 # bytes: segments of 32 frames make videos 2 to 3 % larger, of 16 7 %, of 6 up to 24 % [x264 at crf 16].
 MINUTE = 60.0
+# The least that a video takes: bits per pixel, or without loss a share of the size of its samples. Still
+# pictures at crf 40 take four times as much.
+LEAST_LOSSY, LEAST_LOSSLESS = 0.0005, 0.001
 
 
 @dataclass(frozen=True)
@@ -56,13 +61,9 @@ class Segment:
     first: int
     stop: int
 
-    @property
-    def frames(self) -> int:
-        return self.stop - self.first
-
 
 def frame_count(segments: Iterable[Segment]) -> int:
-    return sum(segment.frames for segment in segments)
+    return sum(segment.stop - segment.first for segment in segments)
 
 
 def segments_of(timeline: Timeline, length: int) -> Iterator[Segment]:
@@ -111,14 +112,25 @@ class SegmentedWork:
         """Resume what is in the folder, or begin the job there; if it is `shared`, other processes work on
         it, too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
         """
-        identity = job.identity()
-        began = _begin_job(job, folder, identity, on_event, shared=shared)
-        for step, stage in enumerate(job.steps.stages):  # memory may be other now
-            stage.length, stage.overlap = began[_fact("clip", step)], began[_fact("overlap", step)]
+        identity, options, stages = job.identity(), job.options, job.steps.stages
+        facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
+        facts["clips"] = [[stage.length, stage.overlap] for stage in stages]
+        begin = partial(
+            folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite
+        )
+        try:
+            began = begin(restart=options.restart and not shared)
+        except DifferentJobError as error:
+            if shared or not options.overwrite:
+                raise
+            on_event(Warned(job.info.path, f"{error.difference}; it was discarded"))
+            began = begin(restart=True)
+        for stage, (length, overlap) in zip(stages, began["clips"], strict=True):  # memory may be other now
+            stage.length, stage.overlap = length, overlap
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
         work = cls(job, folder, on_event, digest(identity), overwrite=began["overwrite"])
-        work.load_plan()
+        work._load_plan()
         job.warn(folder.warnings, on_event)
         return work
 
@@ -156,18 +168,16 @@ class SegmentedWork:
         self.folder.write("plan", content | facts)
         self._set_facts(facts)
 
-    def load_plan(self) -> bool:
-        """Load the plan if a process has finished it; return False otherwise."""
+    def _load_plan(self) -> None:
+        """Load the plan if a process has finished it."""
         record = self.folder.read("plan")
-        if record is not None and record["name"] == self.name:
-            try:
-                self.job.plan.timeline = Timeline.from_compact(record["timeline"])
-            except ValueError as error:
-                self.folder.note_broken("plan", error)
-            else:
-                self._set_facts(record)
-                return True
-        return False
+        if record is None or record["name"] != self.name:
+            return
+        try:
+            self.job.plan.timeline = Timeline.from_compact(record["timeline"])
+            self._set_facts(record)
+        except ValueError as error:
+            self.folder.note_broken("plan", error)
 
     def _set_facts(self, facts: Mapping[str, Any]) -> None:
         self.is_planned = True
@@ -329,10 +339,8 @@ class SegmentedWork:
         if not (self.overwrite or (self.is_planned and not self.unfinished())):  # it came since the job began
             self.job.request.output.check(self.job.request.source, overwrite=False)
         self._joined().abort()
-        job = self.job
-        sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.scale)
-        if warning := check_space(self.folder.path, self.folder.output, *sizes, self.folder.size()):
-            self.on_event(Warned(job.info.path, warning))
+        least = least_size(self.job.output_info.video, self.job.plan.encoder, self.total or 0)
+        check_space(self.folder, least)
 
     def join(self) -> tuple[str, ...]:
         """Join all segments, check and name the output, and then remove the segments; return warnings for the
@@ -382,23 +390,28 @@ class SegmentedWork:
         )
 
 
-def _begin_job(
-    job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, shared: bool
-) -> dict[str, Any]:
-    """Begin the job in the folder, or resume it; return its record."""
-    options, facts = job.options, dict[str, Any](encoder_threads=job.plan.encoder.threads)
-    for step, stage in enumerate(job.steps.stages):
-        facts |= {_fact("clip", step): stage.length, _fact("overlap", step): stage.overlap}
-    begin = partial(folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite)
-    try:
-        return begin(restart=options.restart and not shared)
-    except DifferentJobError as error:
-        if shared or not options.overwrite:
-            raise
-        on_event(Warned(job.info.path, f"{error.difference}; it was discarded"))
-    return begin(restart=True)
+def least_size(video: VideoInfo, encoder: EncoderChoice, frames: int) -> int:
+    """Return how many bytes the encoded frames take at least."""
+    height, width, pixels = video.height, video.width, video.format
+    if not (encoder.lossless or encoder.encoder == "ffv1"):
+        return int(frames * height * width * LEAST_LOSSY / 8)
+    sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
+    samples = sum(rows * columns for rows, columns in sizes)
+    return int(frames * samples * (1 if pixels.depth == 8 else 2) * LEAST_LOSSLESS)
 
 
-def _fact(name: str, step: int) -> str:
-    """Return the name of a fact about a step in the record of a job."""
-    return f"{name}{step + 1}" if step else name
+def check_space(folder: WorkFolder, least: int) -> None:
+    """Raise MediaError if there is no room for segments and the video joined from them, `least` bytes each,
+    which are there at the same time.
+    """
+    work, home = folder.path, folder.output.absolute().parent
+    demands = {work: least - folder.size(), home: least}
+    if os.stat(work).st_dev == os.stat(home).st_dev:
+        demands = {work: 2 * least - folder.size()}
+    for place, demand in demands.items():
+        if (free := shutil.disk_usage(place).free) < demand:
+            why = ", as joining needs twice the output's size" if len(demands) == 1 else ""
+            raise MediaError(
+                f"{place}: {free / 1e6:.1f} MB free, but at least {demand / 1e6:.1f} MB are needed{why}; "
+                "free some, or choose another place with `output` or `work_dir`"
+            )

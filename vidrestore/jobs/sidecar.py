@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
@@ -44,7 +43,7 @@ class Recorded(Checked):
 
     sidecar: Literal[1]
     source: RecordedFile
-    result: RecordedFile | None = None
+    result: RecordedFile
 
 
 class Record:
@@ -74,36 +73,29 @@ def write_sidecar(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def sidecar_content(path: Path, request: Request, record: Record, command: str) -> dict[str, Any]:
-    """Return the content of a sidecar at `path` for a restoration, or for a plan if there is no result yet.
-    Raises MediaError.
-    """
+    """Return the content of a sidecar at `path` for a finished restoration. Raises MediaError."""
     events = record.events
-    finished = next((event for event in events if isinstance(event, Summary)), None)
+    finished = next(event for event in events if isinstance(event, Summary))
     planned = next((event.details for event in events if isinstance(event, Planned)), {})
-    details = {key: value for key, value in planned.items() if key != "plan"}
-    if "plan" in planned:  # of a dry run: without the time of each frame
-        details["scenes"] = planned["plan"]["timeline"]["clips"]
+    done = finished.to_dict()
     values = {
         "sidecar": SCHEMA,
-        "of": "run" if finished else "plan",
+        "of": "run",
         "vidrestore": __version__,
         "command": command,
-        "began": events[0].time if events else None,
-        "ended": events[-1].time if events else None,
+        "began": events[0].time,
+        "ended": events[-1].time,
         "steps": [
             {"task": step.task, "options": plain_options(step.options, "pixels", "file", "streams")}
             for step in request.steps
         ],
-        "plan": details,
+        "plan": planned,
         "source": _described(path, request.source.name),
         "warnings": record.warnings,
+        **({} if planned else {"lacks": LACKS}),
+        "result": _described(path, finished.output),
+        "done": {name: done[name] for name in ("frames", "seconds", "damage")} | done["details"],
     }
-    if finished and not planned:
-        values["lacks"] = LACKS
-    if finished:
-        values["result"] = _described(path, finished.output)
-        done = finished.to_dict()
-        values["done"] = {name: done[name] for name in ("frames", "seconds", "damage")} | done["details"]
     content: dict[str, Any] = plain(values)
     return content
 
@@ -115,9 +107,8 @@ def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
     for name, checksum in content["plan"].get("weights", {}).items():
         yield f"weights {name}: sha256 {checksum}"
     for part in ("source", "result"):
-        if part in content:
-            file = content[part]
-            yield f"{part} {os.path.basename(file['path'])}: {file['bytes']} bytes, sha256 {file['sha256']}"
+        file = content[part]
+        yield f"{part} {os.path.basename(file['path'])}: {file['bytes']} bytes, sha256 {file['sha256']}"
 
 
 def _described(sidecar: Path, name: str) -> dict[str, Any]:
@@ -134,7 +125,7 @@ def _checksum(name: str) -> str:
         raise MediaError(f"{name}: standard input, which is no file to compare")
     for path in Source(name).files:
         try:
-            with open_regular(path, follow=True) as file:
+            with open_regular(path) as file:
                 digests.append(file_digest(file, "sha256"))
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror})") from error
@@ -146,18 +137,11 @@ def _checksum(name: str) -> str:
     return digest.hexdigest()
 
 
-def is_plan(path: Path) -> bool:
-    """Return True for a sidecar of a dry run, which a run may replace."""
-    with suppress(MediaError):
-        return read_sidecar(path).result is None
-    return False
-
-
 def read_sidecar(path: Path) -> Recorded:
     """Return what a sidecar records. Raises MediaError if it is not a sidecar."""
     where = f"{path}: not a sidecar of vidrestore"
     try:
-        content = parse_object(read_limited(path, LARGEST_PLAN, follow=True))
+        content = parse_object(read_limited(path, LARGEST_PLAN))
     except ValueError as error:
         raise MediaError(f"{where} ({error})") from error
     except OSError as error:
@@ -172,10 +156,7 @@ def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
     """
     recorded = read_sidecar(Path(sidecar))
     for file in (recorded.source, recorded.result):
-        if file:
-            yield _verified(os.path.normpath(Path(sidecar).parent / file.path), file.sha256)
-    if recorded.result is None:
-        yield False, f"{sidecar}: of a dry run, which has no result"
+        yield _verified(os.path.normpath(Path(sidecar).parent / file.path), file.sha256)
 
 
 def _verified(name: str, recorded: str) -> tuple[bool, str]:

@@ -14,6 +14,7 @@ from itertools import islice
 from statistics import fmean
 
 from vidrestore.clips import Bounds, needed_clips, owned_span, owners
+from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.request import Step
 from vidrestore.media.coding_loss import kind_by_coding
@@ -67,13 +68,20 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
 
 
 class Steps:
-    """Loaded steps for one video."""
+    """Loaded steps for one video. Raises OptionError for a later step that would measure noise: a plan has
+    only that of the source.
+    """
 
     def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
         self.stages: list[ClipRestorer] = []
         self.scale: Scale = 1  # of the last step's frames
         for step, restorer in zip(steps, restorers, strict=True):
             stage = ClipRestorer(step.task, restorer, video, step.options)
+            if self.stages and stage.sigma is None:
+                raise OptionError(
+                    f"{step.task} measures the noise of the source, so only as the first step; let it be the "
+                    f"first, or give the noise, as in `settings={step.task}.sigma=10`"
+                )
             stage.share = 1 / len(steps)
             self.stages.append(stage)
             self.scale *= stage.scale

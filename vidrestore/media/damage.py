@@ -29,8 +29,7 @@ class Damage:
 
     @property
     def found(self) -> bool:
-        self.walk()
-        return bool(self.messages or self.corrupt_pts or self.missing_frames or self.early_end)
+        return self.sentence is not None
 
     def walk(self) -> None:
         """Add the findings about the file's structure."""
@@ -43,10 +42,8 @@ class Damage:
 
     @property
     def sentence(self) -> str | None:
-        return self.summary() if self.found else None
-
-    def summary(self) -> str:
-        """Return one line for the user: "the source is damaged: ...", or "no damage found"."""
+        """All signs in one line for the user, "the source is damaged: ..."; None without one."""
+        self.walk()
         parts = []
         if self.missing_frames:
             parts.append(f"{self.missing_frames} frame{'s' * (self.missing_frames > 1)} could not be decoded")
@@ -57,7 +54,7 @@ class Damage:
             parts.append(f"the video ends {float(self.early_end):.3f} s before its own promised end")
         if count := len(self.messages):
             parts.append(f"{count} error message{'s' * (count > 1)}, first: {self.messages[0]}")
-        return "the source is damaged: " + "; ".join(parts) if parts else "no damage found"
+        return f"the source is damaged: {'; '.join(parts)}" if parts else None
 
 
 def check_memory() -> None:

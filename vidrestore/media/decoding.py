@@ -22,6 +22,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
 from vidrestore.media.coding_loss import PARAMETERS, JpegPlane, jpeg_planes
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
+from vidrestore.media.file_bytes import LARGEST_INDEX
 from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
 from vidrestore.media.side_data import CAPTIONED, filtered, has_captions
@@ -30,7 +31,6 @@ from vidrestore.media.y4m import bytes_lacking
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
-_LARGEST_INDEX = 1 << 24
 _NEVER = -(1 << 63)
 # errors that FFmpeg logs although every picture is whole
 _HARMLESS = re.compile(
@@ -409,7 +409,7 @@ def _shows(first: int) -> bool:
 def _packets_up_to_empty(path: str, number: int) -> int:
     """Return the number of an AVI stream's packets if the last is empty, to show a picture on; else 0."""
     with open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - _LARGEST_INDEX))
+        file.seek(max(0, os.path.getsize(path) - LARGEST_INDEX))
         _, name, index = file.read().rpartition(b"idx1")
     length = int.from_bytes(index[:4], "little") if name else 0
     entries = [index[offset : offset + 16] for offset in range(4, min(4 + length, len(index) - 15), 16)]

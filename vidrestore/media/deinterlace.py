@@ -22,7 +22,6 @@ import numpy as np
 from av import VideoFormat
 from av.filter import Graph
 from av.video.frame import VideoFrame
-from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
@@ -184,19 +183,15 @@ class Deinterlacer:
 
 def _repetition(frames: list[Whole]) -> int:
     """Return the index, from the second frame on, of the one with the least change from that before it."""
-    lumas = [_planes(picture)[0][:, ::2].astype(np.int16) for picture, _ in frames]
+    lumas = [planes_of(picture)[0][:, ::2].astype(np.int16) for picture, _ in frames]
     return 1 + int(np.argmin([np.abs(after - before).mean() for before, after in pairwise(lumas)]))
 
 
 def _real_rows(result: VideoFrame, source: VideoFrame) -> int | None:
     """Return the parity of the rows that are those of the source; None if all or none are."""
-    luma, source_luma = _planes(result)[0], _planes(source)[0]
+    luma, source_luma = planes_of(result)[0], planes_of(source)[0]
     even, odd = (np.array_equal(luma[parity::2], source_luma[parity::2]) for parity in (0, 1))
     return None if even == odd else int(odd)
-
-
-def _planes(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
-    return planes_of(picture, layout_of(picture.format.name))
 
 
 def _timed(video: VideoInfo, ticks: int, share: Fraction) -> VideoInfo:

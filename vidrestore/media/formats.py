@@ -52,10 +52,7 @@ _FIELDS = {
 # Formats of 10 or 12 bits that sit in the high bits of 16.
 _HIGH_BITS = frozenset({"p010", "p012", "p210", "p212", "p410", "p412", "y210", "y212"})
 _SUBSAMPLING = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (2, 0): "411", (0, 1): "440", (2, 2): "410"}
-_UNSUPPORTED = (
-    "pixel format {name} ({why}) is not supported; convert first, for example: ffmpeg -i IN -c:v "
-    "ffv1 -pix_fmt {instead} OUT.mkv"
-)
+_DEPTHS = frozenset({*range(8, 17), 32})  # bits of a sample
 
 
 @dataclass(frozen=True)
@@ -85,42 +82,36 @@ def layout_of(pix_fmt: str) -> Layout:
         description = av.VideoFormat(pix_fmt, 256, 256)
     except ValueError:
         raise MediaError(f"pixel format {pix_fmt!r} is unknown to FFmpeg") from None
-    stem = pix_fmt.removesuffix("le").removesuffix("be")
+    stem, parts = pix_fmt.removesuffix("le").removesuffix("be"), description.components
     order = ">" if description.is_big_endian else "<"
     if fields := _FIELDS.get(stem):
         rgb = _delivered(av.VideoFormat("gbrp", 256, 256), 8, None)
         stored = np.dtype("u1" if stem == "pal8" else f"{order}u2")
         return Layout(rgb, (PlaneSamples(0),) * 3, stored, fields=fields)
-    _refuse_unsupported(description)
+    if not _is_supported(description, stem):
+        instead = "gbrp16le" if description.is_rgb else "gray" if len(parts) == 1 else "yuv444p16le"
+        raise MediaError(
+            f"pixel format {pix_fmt} is not supported; convert first, for example: ffmpeg -i IN -c:v ffv1 "
+            f"-pix_fmt {instead} OUT.mkv"
+        )
     pattern = _PACKED.get(stem)
-    planar = (PlaneSamples(part.plane) for part in description.components)
+    planar = (PlaneSamples(part.plane) for part in parts)
     samples = _packed_samples(pattern) if pattern else tuple(planar)
     floating = stem.endswith(("f16", "f32"))
-    bits = description.components[0].bits
+    bits = parts[0].bits
     width = {True: "f", False: "u"}[floating] + str(1 if bits <= 8 else 2 if bits <= 16 else 4)
     stored = np.dtype(order + width)
     shift = 16 - bits if stem in _HIGH_BITS or stem.endswith("msb") else 0
     return Layout(_delivered(description, 32 if floating else bits, pattern), samples, stored, shift)
 
 
-def _refuse_unsupported(description: VideoFormat) -> None:
-    name, parts = description.name, description.components
-    stem = name.removesuffix("le").removesuffix("be")
-    why, instead = "", "gbrp"
-    if not parts:
-        why, instead = "frames in a hardware decoder's memory", "yuv420p"
-    elif description.is_bayer or name.startswith("bayer"):
-        why = "Bayer sensor data"
-    elif name.startswith("xyz"):
-        why, instead = "CIE XYZ", "gbrp12le"
-    elif description.is_bit_stream or min(part.bits for part in parts) < 8:
-        why, instead = "fewer than 8 bits per sample", "gbrp" if description.is_rgb else "gray"
-    elif stem not in _PACKED and len({part.plane for part in parts}) < len(parts):
-        why, instead = "packed", "gbrp12le" if description.is_rgb else "yuv444p10le"
-    elif len({part.bits for part in parts}) > 1 or parts[0].bits not in (*range(8, 17), 32):
-        why, instead = "samples of " + "/".join(str(part.bits) for part in parts) + " bits", "gbrp16le"
-    if why:
-        raise MediaError(_UNSUPPORTED.format(name=name, why=why, instead=instead))
+def _is_supported(description: VideoFormat, stem: str) -> bool:
+    """Return True for samples of Y, U, V, of R, G, B, or of grey that have whole bytes and one depth."""
+    parts = description.components
+    depths = {part.bits for part in parts}
+    is_colour = not (description.is_bayer or stem.startswith(("bayer", "xyz")))
+    is_apart = stem in _PACKED or len({part.plane for part in parts}) == len(parts)
+    return is_colour and is_apart and not description.is_bit_stream and len(depths) == 1 and depths <= _DEPTHS
 
 
 def _packed_samples(pattern: tuple[str, ...]) -> tuple[PlaneSamples, ...]:
@@ -148,11 +139,11 @@ def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | 
     return PixelFormat(stem + suffix, family, depth, *shifts, alpha=alpha)
 
 
-def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
+def planes_of(frame: VideoFrame) -> tuple[NDArray[Any], ...]:
     """Copy the delivered planes of a decoded frame, each (height, width), in uint8, uint16 or float32. Raises
-    MediaError for a palette with transparent colours.
+    MediaError as `layout_of` does, and for a palette with transparent colours.
     """
-    stored = frame.planes
+    stored, layout = frame.planes, layout_of(frame.format.name)
     if layout.fields:
         values = _take(stored[0], PlaneSamples(0), layout, frame.height, frame.width)
         if layout.stored.itemsize == 1:

@@ -154,20 +154,19 @@ class Muxer:
         self.cut = Cut(span, self.time_base) if span != WHOLE else None
         self.copier = None if source.is_alone else StreamCopier(source.path, self.cut)
         self.container: OutputContainer | None = None
-        self.partial: Partial | None = None
         self.last_packet: Packet[Any] | None = None  # written when the next one comes
         self.first_dts = 0
         # ticks added to all times if only a part is written, or if a source begins before 0
         self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
-        try:
-            with write_errors(output):
-                self.partial = Partial(Path(output))
+        with write_errors(output):
+            self.partial = Partial(Path(output))
+            try:
                 self._open(self.partial.url)
-        except BaseException:
-            self.abort()
-            raise
+            except BaseException:
+                self.abort()
+                raise
 
     @property
     def damage(self) -> str | None:
@@ -291,7 +290,6 @@ class Muxer:
 
     def finish(self) -> None:
         """Close and verify the file, and only then give it its name."""
-        assert self.partial is not None
         with write_errors(self.output):
             self._mux_last()
             self._copy_up_to(None)
@@ -316,7 +314,6 @@ class Muxer:
         self.container = None
         if self.copier:
             self.copier.close()
-        assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
             kinds = self.written.kinds[: self.stream.index]
@@ -333,8 +330,7 @@ class Muxer:
             with suppress(Exception):
                 self.container.close()
             self.container = None
-        if self.partial is not None:
-            self.partial.discard()
+        self.partial.discard()
 
 
 def nearest_tick(exact: Fraction) -> int:

@@ -71,14 +71,13 @@ class PhotoNotes:
 
 
 def read_notes(path: str) -> PhotoNotes:
-    """Return the notes of a picture, of a TIFF without EXIF; none if they can't be read. Raises OSError."""
+    """Return the notes of a JPEG, PNG or HEIF, and the profile of a TIFF; none if they can't be read. Raises
+    OSError.
+    """
     if kind_by_content(path) == HEIF:
         return PhotoNotes(*heif_notes(path)[:2])
     with open(path, "rb") as file:
         start = file.read(8)
-        if start[:4] == b"RIFF":
-            file.seek(12)
-            return _webp_notes(file)
         if start.startswith(b"\xff\xd8"):
             file.seek(2)
             return _jpeg_notes(file)
@@ -252,17 +251,6 @@ def _tiff_notes(file: BinaryIO, order: str) -> PhotoNotes:
     return PhotoNotes(b"", profile)
 
 
-def _webp_notes(file: BinaryIO) -> PhotoNotes:
-    blocks = {b"EXIF": b"", b"ICCP": b""}
-    for head in islice(iter(lambda: file.read(8), b""), MOST_BLOCKS):
-        kind, size = struct.unpack("<4sI", head.ljust(8, b"\0"))
-        place = file.tell() + size + size % 2
-        if kind in blocks and size <= _LARGEST_PROFILE:
-            blocks[kind] = file.read(size)
-        file.seek(place)
-    return PhotoNotes(blocks[b"EXIF"].removeprefix(b"Exif\0\0"), blocks[b"ICCP"])
-
-
 def _density(per_inch: Iterable[float]) -> tuple[float, ...]:
     """Return pixels per inch, or nothing if they are 0 or more than a file can hold."""
     density = tuple(per_inch)
@@ -301,15 +289,7 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
                 struct.pack_into(f"{order}HHII", data, entries[tag], tag, _LONG, 1, sizes[tag])
         if 0x112 in first:
             struct.pack_into(f"{order}HHIHH", data, first[0x112], 0x112, _SHORT, 1, 1, 0)
-        (thumbnail,) = struct.unpack_from(f"{order}I", data, after)
-        struct.pack_into(f"{order}I", data, after, 0)
-        places = _entries(data, order, thumbnail)[0] if thumbnail else {}
-        if 0x201 in places and 0x202 in places:  # place and length of the thumbnail's JPEG
-            begin, length = (
-                struct.unpack_from(f"{order}I", data, places[tag] + 8)[0] for tag in (0x201, 0x202)
-            )
-            stop = min(len(data), begin + length)
-            data[begin:stop] = bytes(max(0, stop - begin))
+        struct.pack_into(f"{order}I", data, after, 0)  # the place of the thumbnail's directory
     except struct.error:  # a place beyond the end
         return b""
     return bytes(data)

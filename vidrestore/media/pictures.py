@@ -221,11 +221,11 @@ def read_rgb(path: Path) -> NDArray[np.uint8]:
     frame = _decoded(path)
     if len(frame.format.components) < 3 or frame.format.is_rgb:
         return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
-    layout = layout_of(frame.format.name)
+    pixels = layout_of(frame.format.name).format
     is_full = frame.format.name.startswith("yuvj") or frame.color_range == 2
     tags = ColourTags(matrix=6, range=2 if is_full else 1, chroma_location=2)  # JFIF: BT.601, centred chroma
-    planes = planes_to_grey(planes_of(frame, layout), layout.format)
-    rgb = yuv_to_rgb(planes, layout.format, tags, frame.height)
+    planes = planes_to_grey(planes_of(frame), pixels)
+    rgb = yuv_to_rgb(planes, pixels, tags, frame.height)
     return rgb.mul_(255).round_().clamp_(0, 255).to(torch.uint8).numpy()
 
 

@@ -46,14 +46,13 @@ _DEMUXERS = (
     "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
 _SOUNDS = (".mp3", ".wav", ".flac", ".aac", ".m4a", ".ogg", ".opus", ".wma", ".aiff", ".ac3", ".mka")
-_CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
+_CHROMA_LOCATIONS = {"left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft": 5, "bottom": 6}
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
 _LOGGED_ORDERS = {"T": "tff", "B": "bff"}
 _STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # brands of HEIF
 # pixels: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
-MOST_TAGS = 4096  # most tags of a file, its streams and chapters; 300 are already many
 _RAW = {"h264", "hevc", "vvc", "av1", "obu"}  # containers without times or rate
 _NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
 # limits the sizes of pictures, and verifies checksums
@@ -184,7 +183,6 @@ def open_input(source: str) -> InputContainer:
         if isinstance(error, MemoryError):
             check_memory()
         raise _unreadable(source, error) from error
-    _check_tags(source, container)
     if container.metadata.get("major_brand", "").strip() in _STILL_BRANDS:
         container.close()
         raise MediaError(
@@ -219,18 +217,6 @@ def _unreadable(source: str, error: Exception) -> MediaError:
         reason = "" if isinstance(error, av.error.ArgumentError) else f" ({error})"
     expected = f"{unread}{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like"
     return MediaError(f"{expected}; others may become one: ffmpeg -i IN -c:v ffv1 -c:a copy OUT.mkv")
-
-
-def _check_tags(source: str, container: InputContainer) -> None:
-    """Refuse too many tags: each is compared with all others when a file is opened; 20,000 took 20 s."""
-    tags = len(container.metadata) + sum(len(stream.metadata) for stream in container.streams)
-    tags += sum(len(chapter["metadata"]) for chapter in container.chapters())
-    if tags > MOST_TAGS:
-        container.close()
-        raise MediaError(
-            f"{source}: {tags} titles and other tags, more than the {MOST_TAGS} that are taken for possible; "
-            "copy it without: ffmpeg -i IN -map 0 -map_metadata -1 -c copy OUT"
-        )
 
 
 def _check_file(source: str) -> None:
@@ -554,13 +540,8 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
         primaries=tag(frame.color_primaries, context.color_primaries),
         transfer=tag(frame.color_trc, context.color_trc),
         range=2 if full else tag(frame.color_range, context.color_range, 0),
-        chroma_location=_chroma_location(stream, frame),
+        chroma_location=_CHROMA_LOCATIONS.get(_log_value(stream, frame, "cl"), 0),
     )
-
-
-def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
-    location = _log_value(stream, frame, "cl")
-    return _CHROMA_LOCATIONS.index(location) if location in _CHROMA_LOCATIONS else 0
 
 
 def _log_value(stream: VideoStream, frame: VideoFrame, name: str) -> str:

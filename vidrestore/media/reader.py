@@ -25,7 +25,7 @@ from vidrestore.media.coding_loss import (
 from vidrestore.media.damage import Damage
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import AROUND, Deinterlacer, Whole
-from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.formats import planes_of
 from vidrestore.media.photo_notes import second_picture
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
@@ -280,9 +280,13 @@ class VideoReader:
 
 def _frame(picture: VideoFrame) -> Frame:
     assert picture.pts is not None
-    planes = planes_of(picture, layout_of(picture.format.name))
     return Frame(
-        planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt
+        planes_of(picture),
+        picture.pts,
+        picture.duration,
+        picture.key_frame,
+        picture.interlaced_frame,
+        picture.is_corrupt,
     )
 
 

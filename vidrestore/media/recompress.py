@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vidrestore.frames import ColourTags, Frame
 from vidrestore.media.encoder_table import ENCODERS, repeatable
 from vidrestore.media.encoding import picture
-from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.formats import planes_of
 
 Planes = tuple[NDArray[np.uint8], ...]
 
@@ -51,4 +51,4 @@ def _recode(
     decoding: Any = av.CodecContext.create(decoder, "r")
     decoding.thread_count = 1
     decoded = [frame for packet in [*packets, None] for frame in decoding.decode(packet)]
-    return [planes_of(frame, layout_of("yuv420p")) for frame in decoded]
+    return [planes_of(frame) for frame in decoded]

@@ -68,15 +68,14 @@ class SegmentWriter:
         self._origin = 0  # pts of the first
         self._places: dict[int, int] = {}  # pts -> place, of the pictures inside the encoder
         self._packets = self._early = self._delay = 0
-        self._partial: Partial | None = None
-        try:
-            with write_errors(str(path)):
-                self._partial = Partial(path, private=True)
+        with write_errors(str(path)):
+            self._partial = Partial(path, private=True)
+            try:
                 self._encoder = Encoder.opened(choice, source.video)
-                self._head = self._encoder.head  # some encoders change it at the end
-        except BaseException:
-            self.abort()
-            raise
+            except BaseException:
+                self.abort()
+                raise
+        self._head = self._encoder.head  # some encoders change it at the end
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame; its time and duration are in ticks of the source."""
@@ -109,7 +108,6 @@ class SegmentWriter:
                 self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
 
     def _record(self, kind: int, place: int, data: bytes) -> None:
-        assert self._partial is not None
         head = _HEAD.pack(kind, place, len(data))
         self._partial.file.write(head + _CHECK.pack(zlib.crc32(data, zlib.crc32(head))))
         self._partial.file.write(data)
@@ -125,7 +123,6 @@ class SegmentWriter:
         # The encoder's decoding times show its largest delay; x265's are wrong for one or two frames.
         delay = max(self._delay, self._early) if self.frames > 2 else self._delay
         facts = SegmentFacts(self.frames, delay, self._head, dict(label))
-        assert self._partial is not None
         with write_errors(str(self.path)):
             self._record(_LAST, self.frames, json.dumps(asdict(facts)).encode())
             self._partial.sync()
@@ -136,8 +133,7 @@ class SegmentWriter:
 
     def abort(self) -> None:
         """Remove the unfinished file."""
-        if self._partial is not None:
-            self._partial.discard()
+        self._partial.discard()
 
 
 def check_segment(path: Path) -> SegmentFacts:

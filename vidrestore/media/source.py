@@ -368,22 +368,18 @@ def natural_order(path: str) -> list[tuple[int, str]]:
 
 
 def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:
-    gaps = [(one, other) for one, other in pairwise(numbers) if other - one != 1]
-    if not gaps:
-        return
-    (one, other), more = gaps[0], len(gaps) - 1
-    if one == other:
-        raise MediaError(f"{source}: two pictures have the number {one}; remove one of them")
-    missing = Source(pattern).numbered(one + 1).name
-    count = other - one - 1
-    text = f"{missing} is" if count == 1 else f"{missing} and {count - 1} after it are"
-    add = "add it" if count == 1 and not more else "add them"
-    rest = f", and there {'is 1 gap' if more == 1 else f'are {more} gaps'} more" if more else ""
-    glob_pattern = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
-    raise MediaError(
-        f"{source}: {text} missing{rest}; {add}, or take what there is by the pattern '{glob_pattern}'; "
-        "`photos` restores each by itself"
-    )
+    """Raise MediaError for a number that two pictures have, and for the first numbers that none has."""
+    for one, other in pairwise(numbers):
+        if one == other:
+            raise MediaError(f"{source}: two pictures have the number {one}; remove one of them")
+        if other - one > 1:
+            first, last = (Source(pattern).numbered(number).name for number in (one + 1, other - 1))
+            missing, add = (f"{first} is", "it") if first == last else (f"{first} to {last} are", "them")
+            everything = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
+            raise MediaError(
+                f"{source}: {missing} missing; add {add}, or take what there is by the pattern "
+                f"'{everything}'; `photos` restores each by itself"
+            )
 
 
 def _identity_of_pictures(pictures: Pictures) -> SourceIdentity:

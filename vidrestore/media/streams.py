@@ -26,7 +26,7 @@ from vidrestore.media.damage import check_memory
 from vidrestore.media.matroska import unreadable_tracks
 from vidrestore.media.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
 from vidrestore.media.sound import NAMES, encoder_of
-from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
+from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, label
 from vidrestore.options import DROPPABLE
 
@@ -138,22 +138,6 @@ def pipe_warning(source: SourceInfo) -> str | None:
     if video.mastering_display or video.content_light:
         kinds.append("HDR's mastering display and light level")
     return f"a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
-
-
-def sound_warning(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> str | None:
-    """Return a warning of uncompressed sound in MP4; None without it, or if the source has it there, too."""
-    source_container = MUXERS.get(Path(source.path).suffix.lower())
-    codecs = {
-        info.codec
-        for info in source.streams
-        if info.index in copied and info.codec.startswith("pcm") and not encoder_of(info, "mp4")
-    }
-    if not codecs or output.container != "mp4" or source_container == "mp4":
-        return None
-    return (
-        f"{' and '.join(sorted(codecs))} in {SUFFIXES['mp4']}: many players don't play such sound there; "
-        f"`output={output.path.with_suffix('.mov').name}` or .mkv is safer"
-    )
 
 
 def other_kinds(source: SourceInfo, drop: frozenset[str] = frozenset()) -> list[str]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ _GIF_LABELS = (0x01, 0xF9, 0xFE, 0xFF)  # extensions: text, the time of a frame,
 _TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place of its first byte, 0x47
 _TS_CHUNK = 65536  # packets that are looked at together
 _PIDS = 1 << 13
+_HEAD = 64  # bytes of a part that state its length
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_DATA = bytes.fromhex("3626b2758e66cf11a6d900aa0062ce6c")
@@ -40,6 +41,10 @@ _ROQ_CHUNKS = frozenset({0x1001, 0x1002, 0x1011, 0x1012, 0x1013, 0x1020, 0x1021,
 _REAL_SLACK = 18  # bytes of a chunk's header that FFmpeg's own muxer counts twice
 
 
+class _BrokenError(Exception):
+    """A finding behind which a file can't be checked."""
+
+
 def broken_structure(path: str) -> Iterator[str]:
     """Yield messages on missing parts of a file, and on bytes between its packets.
 
@@ -50,40 +55,65 @@ def broken_structure(path: str) -> Iterator[str]:
     with open(path, "rb") as opened:
         file = FileBytes(opened)
         head = file.bytes(0, 3 * max(_TS_PACKETS))
-        for place, magic, walk in _WALKS:
-            if head.startswith(magic, place):
-                yield from walk(file)
-                return
-        for size, first in _TS_PACKETS.items():
-            if head[first::size][:2] == b"\x47\x47":
-                yield from _transport_stream(file, size, first)
-                return
+        try:
+            for place, magic, walk in _WALKS:
+                if head.startswith(magic, place):
+                    yield from walk(file)
+                    return
+            for size, first in _TS_PACKETS.items():
+                if head[first::size][:2] == b"GG":
+                    yield from _transport_stream(file, size, first)
+                    return
+        except _BrokenError as error:
+            yield str(error)
+
+
+class _Parts:
+    """The parts of a file that follow each other up to its end, or up to zeros.
+
+    The head of each states its length, by which `skip` goes on.
+    """
+
+    def __init__(self, file: FileBytes, name: str, *, start: int = 0, slack: int = 0) -> None:
+        self.file, self.name, self.offset = file, name, start
+        self.slack = slack  # bytes of the last part that may be missing
+
+    def head(self) -> bytes:
+        """Return the first bytes of a part, with zeros if it has fewer; none behind the last part."""
+        head = self.file.bytes(self.offset, _HEAD)
+        ends = not head.strip(b"\0") and self.file.padded(self.offset)
+        return b"" if ends else head.ljust(_HEAD, b"\0")
+
+    def skip(self, length: int) -> None:
+        """Go on to the next part. Raises _BrokenError for 0 (no part begins here), and a part cut short."""
+        if not length:
+            raise _BrokenError(foreign(self.offset))
+        if self.offset + length > self.file.size + self.slack:
+            raise _BrokenError(unfinished(self.name))
+        self.offset += length
 
 
 def _mp4(file: FileBytes) -> Iterator[str]:
     """Check boxes; fragments must be numbered, reach the end of the file, and match an index."""
-    numbers, places, index, offset = list[int](), set[int](), set[int](), 0
-    while offset + 8 <= file.size:
-        length, kind = file.number(offset, 4), file.bytes(offset + 4, 4)
-        if length == 1:  # the real length follows, in 64 bits
-            length = file.number(offset + 8, 8)
+    numbers, places, index, stop = list[int](), set[int](), set[int](), 0
+    for offset, kind, length in _boxes(file, 0, file.size):
         if length == 0 and kind in _MP4_BOXES and not (places or kind == b"moof"):  # up to the end
             length = file.size - offset
         if length < 8 or not (kind in _MP4_BOXES if places else kind.isalnum()):
             break
+        stop = offset + length
         if kind == b"moof":
             places.add(offset)
             if file.bytes(offset + 12, 4) == b"mfhd":
                 numbers.append(file.number(offset + 20, 4))
-        elif kind == b"moov" and offset + length <= file.size:
-            yield from _inner_boxes(file, offset + 8, offset + length)
+        elif kind == b"moov" and stop <= file.size:
+            yield from _inner_boxes(file, offset + 8, stop)
         elif kind == b"mfra":
-            index |= _index_places(file.bytes(offset, min(length, LARGEST_INDEX)))
-        offset += length
-    if offset > file.size:
-        yield cut_short(offset - file.size)
-    elif places and not file.padded(offset):
-        yield foreign(offset)
+            index |= _index_places(file, offset + 8, stop)
+    if stop > file.size:
+        yield cut_short(stop - file.size)
+    elif places and not file.padded(stop):
+        yield foreign(stop)
     lost = sum(after - before - 1 for before, after in pairwise(numbers))
     if lost and all(before < after for before, after in pairwise(numbers)):
         yield f"{lost} of its fragments are missing by their numbers"
@@ -91,47 +121,48 @@ def _mp4(file: FileBytes) -> Iterator[str]:
         yield f"{len(index) - len(places)} of its fragments are missing by its index"
 
 
+def _boxes(file: FileBytes, offset: int, stop: int) -> Iterator[tuple[int, bytes, int]]:
+    """Yield the place, kind and length of boxes, up to one that is shorter than its head."""
+    length = 8
+    while length >= 8 and offset + 8 <= stop:
+        length, kind = file.number(offset, 4), file.bytes(offset + 4, 4)
+        if length == 1:  # the real length follows, in 64 bits
+            length = file.number(offset + 8, 8)
+        yield offset, kind, length
+        offset += length
+
+
 def lacks_index(path: str) -> bool:
     """Return True for an MP4 or MOV that is cut short before its index. Raises OSError."""
     with open(path, "rb") as opened:
-        file, offset, kinds = FileBytes(opened), 0, set[bytes]()
-        while (kind := file.bytes(offset + 4, 4)) in _MP4_BOXES:
-            kinds.add(kind)
-            length = file.number(offset, 4) or file.size
-            offset += max(8, file.number(offset + 8, 8) if length == 1 else length)
+        file = FileBytes(opened)
+        boxes = takewhile(lambda box: box[1] in _MP4_BOXES, _boxes(file, 0, file.size))
+        kinds = {kind for _, kind, _ in boxes}
     return b"mdat" in kinds and not kinds & {b"moov", b"moof"}
 
 
 def _inner_boxes(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
     """Yield a message where a box holds something else than boxes; wrong sizes do no harm in the last one."""
-    while offset + 8 <= stop:
-        length, kind = file.number(offset, 4), file.bytes(offset + 4, 4)
-        if length == 1:
-            length = file.number(offset + 8, 8)
+    for place, kind, length in _boxes(file, offset, stop):
         if min(kind) < 0x20:
-            yield foreign(offset)
+            yield foreign(place)
             return
-        length = length if 8 <= length <= stop - offset else stop - offset
         if kind in (b"trak", b"mdia", b"minf", b"stbl"):
-            yield from _inner_boxes(file, offset + 8, offset + length)
-        offset += length
+            inner_stop = place + length if 8 <= length <= stop - place else stop
+            yield from _inner_boxes(file, place + 8, inner_stop)
 
 
-def _index_places(box: bytes) -> set[int]:
+def _index_places(file: FileBytes, offset: int, stop: int) -> set[int]:
     """Return the places of fragments that an index (mfra) has."""
-    places, offset = set[int](), 8
-    while offset + 24 <= len(box):
-        length, wide = int.from_bytes(box[offset : offset + 4], "big"), box[offset + 8]
-        if box[offset + 4 : offset + 8] == b"tfra":
-            sizes = int.from_bytes(box[offset + 16 : offset + 20], "big")
-            number = 8 if wide else 4
+    places = set[int]()
+    for place, kind, length in _boxes(file, offset, min(stop, file.size)):
+        if kind == b"tfra":
+            box = file.bytes(place, min(length, LARGEST_INDEX)).ljust(24, b"\0")
+            number = 8 if box[8] else 4
+            sizes, count = struct.unpack_from(">II", box, 16)
             entry = 2 * number + sum((sizes >> shift & 3) + 1 for shift in (4, 2, 0))
-            count = int.from_bytes(box[offset + 20 : offset + 24], "big")
-            starts = range(offset + 24 + number, min(offset + length, len(box)), entry)[:count]
+            starts = range(24 + number, len(box), entry)[:count]
             places |= {int.from_bytes(box[start : start + number], "big") for start in starts}
-        if length < 8:
-            break
-        offset += length
     return places
 
 
@@ -152,8 +183,7 @@ def _avi(file: FileBytes) -> Iterator[str]:
         is_generic = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
         is_ours = kind[:2].isdigit() and int(kind[:2]) < streams and kind.replace(b"_", b"").isalnum()
         if after == b"movi" and (not (is_generic or is_ours) or offset + 8 + length > file.size):
-            yield foreign(offset)
-            return
+            raise _BrokenError(foreign(offset))
         if kind in (b"RIFF", b"LIST"):
             after = b"movi" if head[8:12] in (b"movi", b"rec ") else head[8:12]
             offset += 12
@@ -221,24 +251,18 @@ class _Counters:
 
 
 def _flv(file: FileBytes) -> Iterator[str]:
-    """Check tags and their sizes; the first may state the size of the file."""
-    offset = file.number(5, 4) + 4
-    while offset + 11 <= file.size:
-        kind, length = file.number(offset) & 0x1F, 11 + file.number(offset + 1, 3)
-        if kind not in (8, 9, 15, 18):
-            if not file.padded(offset):
-                yield foreign(offset)
-            return
+    """Check tags; the first may state the size of the file."""
+    parts = _Parts(file, "tag", start=file.number(5, 4) + 4, slack=4)
+    while head := parts.head():
+        kind, length = head[0] & 0x1F, 11 + int.from_bytes(head[1:4], "big")
         if kind == 18:
-            note = file.bytes(offset, length)
+            note = file.bytes(parts.offset, length)
             key = note.find(b"filesize\0")
             promised = struct.unpack_from(">d", note, key + 9)[0] if 0 < key < len(note) - 17 else 0
             if file.size < promised < 1 << 62:
                 yield cut_short(int(promised) - file.size)
                 return
-        offset += length + 4  # the size again
-    if offset - 4 > file.size:
-        yield unfinished("tag")
+        parts.skip(length + 4 if kind in (8, 9, 15, 18) else 0)  # the length follows again
 
 
 def _asf(file: FileBytes) -> Iterator[str]:
@@ -258,8 +282,7 @@ def _asf(file: FileBytes) -> Iterator[str]:
     for offset in range(first, first + min(room, count) * size, size):
         packet = file.bytes(offset, size)
         if packet[0] != kind or not _fits(packet):
-            yield foreign(offset)
-            return
+            raise _BrokenError(foreign(offset))
 
 
 def _fits(packet: bytes) -> bool:
@@ -287,17 +310,13 @@ def _fits(packet: bytes) -> bool:
 
 def _ogg(file: FileBytes) -> Iterator[str]:
     """Check pages: checksums, numbers in each stream, and the mark of the last one."""
-    numbers, ended, offset = dict[int, int](), set[int](), 0
-    while offset + 27 <= file.size:
-        head = file.bytes(offset, 27 + 255)
-        if head[:4] != b"OggS":
-            break
-        flags, serial, number, checksum = struct.unpack_from("<5xB8xIII", head)
-        length = 27 + head[26] + sum(head[27 : 27 + head[26]])
-        if offset + length > file.size:
-            yield unfinished("page")
-            return
+    parts, numbers, ended = _Parts(file, "page"), dict[int, int](), set[int]()
+    while head := parts.head():
+        offset, count = parts.offset, file.number(parts.offset + 26)
+        length = 27 + count + sum(file.bytes(offset + 27, count))
+        parts.skip(length if head.startswith(b"OggS") else 0)
         page = file.bytes(offset, length)
+        flags, serial, number, checksum = struct.unpack_from("<5xB8xIII", page)
         crc = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
         if int(f"{crc:032b}"[::-1], 2) != checksum:
             yield f"the checksum of the page at byte {offset} is wrong"
@@ -305,10 +324,8 @@ def _ogg(file: FileBytes) -> Iterator[str]:
             yield f"pages are missing before byte {offset}, by their numbers"
         numbers[serial] = number
         ended = ended - {serial} if flags & 2 else ended | {serial} if flags & 4 else ended
-        offset += length
     if numbers.keys() - ended:
-        lacking = "the last page of a stream isn't marked as its end"
-        yield f"the file is cut short: {lacking}" if file.padded(offset) else foreign(offset)
+        yield "the file is cut short: the last page of a stream isn't marked as its end"
 
 
 def _gif(file: FileBytes) -> Iterator[str]:
@@ -317,28 +334,24 @@ def _gif(file: FileBytes) -> Iterator[str]:
     def table(flags: int) -> int:
         return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
-    offset = 13 + table(file.number(10))
-    while offset < file.size and (kind := file.number(offset)) != 0x3B:
-        if kind not in (0x21, 0x2C) or (kind == 0x21 and file.number(offset + 1) not in _GIF_LABELS):
-            yield foreign(offset)
-            return
-        offset += 2 if kind == 0x21 else 11 + table(file.number(offset + 9))
-        while part := file.number(offset):
-            offset += part + 1
-        offset += 1
-    if offset >= file.size:
+    parts = _Parts(file, "block", start=13 + table(file.number(10)))
+    while (head := parts.head()) and head[0] != 0x3B:
+        is_image, is_extension = head[0] == 0x2C, head[0] == 0x21 and head[1] in _GIF_LABELS
+        stop = parts.offset + (11 + table(head[9]) if is_image else 2)
+        while size := file.number(stop):
+            stop += size + 1
+        parts.skip(stop + 1 - parts.offset if is_image or is_extension else 0)
+    if not head:
         yield "the file is cut short: it lacks its trailer"
 
 
 def _png(file: FileBytes) -> Iterator[str]:
     """Check chunks with checksums up to IEND, and the number of frames."""
-    offset, promised, frames = 8, 0, 0
-    while offset + 12 <= file.size:
-        length, kind = file.number(offset, 4), file.bytes(offset + 4, 4)
-        stop = offset + 12 + length
-        if stop > file.size:
-            break
-        if zlib.crc32(file.bytes(offset + 4, length + 4)) != file.number(stop - 4, 4):
+    parts, promised, frames = _Parts(file, "chunk", start=8), 0, 0
+    while head := parts.head():
+        offset, (length, kind) = parts.offset, struct.unpack_from(">I4s", head)
+        parts.skip(12 + length)
+        if zlib.crc32(file.bytes(offset + 4, length + 4)) != file.number(offset + 8 + length, 4):
             yield f"the checksum of the chunk at byte {offset} is wrong"
         promised = file.number(offset + 8, 4) if kind == b"acTL" else promised
         frames += kind == b"fcTL"
@@ -346,59 +359,44 @@ def _png(file: FileBytes) -> Iterator[str]:
             if frames < promised:
                 yield f"{promised - frames} of {promised} frames are missing"
             return
-        offset = stop
     yield "the file is cut short: it lacks its trailer"
 
 
 def _ivf(file: FileBytes) -> Iterator[str]:
-    """Check frames and their sizes; the header may count frames or ticks."""
-    offset, frames, first, last = file.little(6, 2), 0, 0, 0
-    promised = file.little(24, 4)
-    while offset + 12 <= file.size:
-        last = file.little(offset + 4, 8)
+    """Check frames; the header may count frames or ticks."""
+    parts, frames, first, last = _Parts(file, "frame", start=file.little(6, 2)), 0, 0, 0
+    while head := parts.head():
+        length, last = struct.unpack_from("<IQ", head)
         first = last if not frames else first
-        offset, frames = offset + 12 + file.little(offset, 4), frames + 1
-    reach = last + (last - first) // max(1, frames - 1)
-    if offset > file.size:
-        yield unfinished("frame")
-    elif frames < promised and reach < promised:
+        frames += 1
+        parts.skip(12 + length)
+    promised, reach = file.little(24, 4), last + (last - first) // max(1, frames - 1)
+    if frames < promised and reach < promised:
         yield f"the file is cut short: the header promises {promised} frames or ticks"
 
 
 def _mxf(file: FileBytes) -> Iterator[str]:
     """Check triplets of key, length and value up to the footer that the partitions' heads point to."""
-    offset = footer = 0
-    while offset + 17 <= file.size:
-        head = file.bytes(offset, 64)
-        if head[:4] != _MXF_PARTITION[:4]:
-            if not file.padded(offset):
-                yield foreign(offset)
-                return
-            break
+    parts, footer = _Parts(file, "packet"), 0
+    while head := parts.head():
         width = head[16] & 0x7F if head[16] & 0x80 else 0
         length = int.from_bytes(head[17 : 17 + width], "big") if width else head[16]
         value = 17 + width
         if head.startswith(_MXF_PARTITION):
             footer = max(footer, int.from_bytes(head[value + 24 : value + 32], "big"))
-        offset += value + length
-    if offset > file.size:
-        yield unfinished("packet")
-    elif footer >= file.size:
+        parts.skip(value + length if head.startswith(_MXF_PARTITION[:4]) else 0)
+    if footer >= file.size:
         yield "the file is cut short: it lacks its footer"
 
 
 def _real(file: FileBytes) -> Iterator[str]:
-    """Check chunks and their sizes; those of the data end with the file or before."""
-    offset = 0
-    while offset + 8 <= file.size and (kind := file.bytes(offset, 4)).strip(b"\0"):
-        length = file.number(offset + 4, 4)
-        if kind == b"DATA":
-            yield from _real_packets(file, offset, min(offset + length, file.size))
-        if length < 8:
-            return
-        offset += length
-    if offset - file.size > _REAL_SLACK:
-        yield cut_short(offset - file.size)
+    """Check chunks; those of the data end with the file or before."""
+    parts = _Parts(file, "chunk", slack=_REAL_SLACK)
+    while head := parts.head():
+        length = int.from_bytes(head[4:8], "big")
+        if head.startswith(b"DATA"):
+            yield from _real_packets(file, parts.offset, min(parts.offset + length, file.size))
+        parts.skip(length if length >= 8 else 0)
 
 
 def _real_packets(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
@@ -407,87 +405,65 @@ def _real_packets(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
     while offset + 12 <= stop and (count < promised or not promised):
         length = file.number(offset + 2, 2)
         if file.bytes(offset, 2) not in (b"\0\0", b"\0\1") or length < 12:
-            yield foreign(offset)
-            return
+            raise _BrokenError(foreign(offset))
         offset, count = offset + length, count + 1
     if count < promised:
         yield f"{promised - count} of {promised} packets are missing"
 
 
 def _gxf(file: FileBytes) -> Iterator[str]:
-    """Check packets and their sizes up to the one that marks the end."""
-    offset = 0
-    while offset + 16 <= file.size:
-        head = file.bytes(offset, 16)
-        if head[:5] != b"\0\0\0\0\1" or head[14:] != b"\xe1\xe2":
-            yield foreign(offset)
+    """Check packets up to the one that marks the end."""
+    parts = _Parts(file, "packet")
+    while head := parts.head():
+        is_packet = head.startswith(b"\0\0\0\0\1") and head[14:16] == b"\xe1\xe2"
+        if is_packet and head[5] == 0xFB:
             return
-        if head[5] == 0xFB:
-            return
-        offset += int.from_bytes(head[6:10], "big")
+        parts.skip(int.from_bytes(head[6:10], "big") if is_packet else 0)
     yield "the file is cut short: it lacks the packet that marks its end"
 
 
-def _program_stream(file: FileBytes) -> Iterator[str]:
-    """Check packs and packets (PES) and their sizes, which must be contiguous."""
-    offset = 0
-    while offset + 16 <= file.size:
-        head = file.bytes(offset, 16)
-        if head[:3] != b"\0\0\1" or head[3] < 0xB9:
-            if head[0] or not file.padded(offset):
-                yield foreign(offset)
-            return
+def _program_stream(file: FileBytes) -> Iterable[str]:
+    """Check packs and packets (PES), which must be contiguous."""
+    parts = _Parts(file, "packet")
+    while head := parts.head():
+        length = 4 if head[3] == 0xB9 else 6 + int.from_bytes(head[4:6], "big")
         if head[3] == 0xBA:  # a pack, of MPEG-2 or MPEG-1
-            offset += 14 + (head[13] & 7) if head[4] & 0xC0 == 0x40 else 12
-        else:
-            offset += 4 if head[3] == 0xB9 else 6 + int.from_bytes(head[4:6], "big")
-    if offset > file.size:
-        yield unfinished("packet")
+            length = 14 + (head[13] & 7) if head[4] & 0xC0 == 0x40 else 12
+        parts.skip(length if head.startswith(b"\0\0\1") and head[3] >= 0xB9 else 0)
+    return ()
 
 
-def _dv(file: FileBytes) -> Iterator[str]:
+def _dv(file: FileBytes) -> Iterable[str]:
     """Check frames, which all have one size by their format (SMPTE 314M and 370M: system and signal type)."""
     size = _DV_FRAMES.get((file.number(3) >> 7, file.number(451) & 0x1F), 0)
-    for offset in range(0, file.size, size) if size else ():
-        if file.bytes(offset, 3) != _DV_HEADER:
-            if not file.padded(offset):
-                yield foreign(offset)
-            return
-        if offset + size > file.size:
-            yield unfinished("frame")
+    parts = _Parts(file, "frame")
+    while size and (head := parts.head()):
+        parts.skip(size if head.startswith(_DV_HEADER) else 0)
+    return ()
 
 
-def _roq(file: FileBytes) -> Iterator[str]:
-    """Check chunks and their sizes."""
-    offset = 8
-    while offset + 8 <= file.size:
-        if file.little(offset, 2) not in _ROQ_CHUNKS:
-            if not file.padded(offset):
-                yield foreign(offset)
-            return
-        offset += 8 + file.little(offset + 2, 4)
-    if offset != file.size:
-        yield unfinished("chunk")
+def _roq(file: FileBytes) -> Iterable[str]:
+    """Check chunks."""
+    parts = _Parts(file, "chunk", start=8)
+    while head := parts.head():
+        kind, length = struct.unpack_from("<HI", head)
+        parts.skip(8 + length if kind in _ROQ_CHUNKS else 0)
+    return ()
 
 
-def _obu(file: FileBytes) -> Iterator[str]:
-    """Check units and their sizes (AV1 bitstream specification, 5.3 and 4.10.5)."""
-    offset = 0
-    while offset < file.size:
-        head = file.bytes(offset, 10).ljust(10, b"\0")
-        if head[0] & 0x83 != 2:  # a forbidden bit, one for the size, and a reserved one
-            if not file.padded(offset):
-                yield foreign(offset)
-            return
+def _obu(file: FileBytes) -> Iterable[str]:
+    """Check units (AV1 bitstream specification, 5.3 and 4.10.5)."""
+    parts = _Parts(file, "unit")
+    while head := parts.head():
         start = 1 + (head[0] >> 2 & 1)
         width = next((count for count in range(1, 9) if head[start + count - 1] < 0x80), 8)
         length = sum((head[start + place] & 0x7F) << 7 * place for place in range(width))
-        offset += start + width + length
-    if offset > file.size:
-        yield unfinished("unit")
+        is_unit = head[0] & 0x83 == 2  # a forbidden bit, one for the size, and a reserved one
+        parts.skip(start + width + length if is_unit else 0)
+    return ()
 
 
-_WALKS: tuple[tuple[int, bytes, Callable[[FileBytes], Iterator[str]]], ...] = (
+_WALKS: tuple[tuple[int, bytes, Callable[[FileBytes], Iterable[str]]], ...] = (
     *((4, kind, _mp4) for kind in sorted(_MP4_BOXES)),
     (0, EBML, walk_matroska),
     (0, b"RIFF", _avi),

@@ -30,7 +30,6 @@ from vidrestore.media.streams import (
     left_out_warning,
     other_kinds,
     pipe_warning,
-    sound_warning,
 )
 from vidrestore.media.y4m import Y4mOutput
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -59,7 +58,6 @@ def check_content(
     warnings = [
         *reader.warnings,
         lost_warning(info, encoder, drop, strict=strict),
-        sound_warning(info, output, copy),
         left_out_warning(info, output, copy, drop),
         losses(info, output, encoder, other_kinds(info, drop)),
         *check_packets(info, output, copy, span),

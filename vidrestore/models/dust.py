@@ -207,12 +207,6 @@ class Dust(nn.Module):
         """
         return FastDust(self, dtype, linear)
 
-    def operations(self, tokens: int) -> float:
-        """Return the operations per token in a group of `tokens`; a multiply-add counts as two."""
-        pixels, atoms, later = self.config.patch**2, self.config.atoms, self.config.blocks - 1
-        per_block = (atoms + tokens) * (self.config.heads * pixels + atoms)
-        return 2.0 * ((self.config.measurements or pixels) * atoms + pixels * atoms + later * per_block)
-
 
 class FastDust:
     """`Dust` with everything that depends on the weights alone precomputed; equal to it within 1e-3 grey

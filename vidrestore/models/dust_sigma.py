@@ -146,14 +146,6 @@ class SigmaDust(nn.Module):
         """Evaluate (blocks, degree + 1, K) coefficients to (blocks, K) values."""
         return torch.einsum("p,bpk->bk", powers, curve)
 
-    def operations(self, tokens: int) -> float:
-        """Return the operations per token in a group of `tokens`; a multiply-add counts as two."""
-        config = self.config
-        pixels, atoms, later = config.patch**2, config.atoms, config.blocks - 1
-        products = 2 + (config.heads if config.heads > 1 else 0)
-        per_block = products * pixels * atoms + tokens * ((config.heads + 1) * pixels + atoms)
-        return 2.0 * (2 * pixels * atoms + later * per_block)
-
     def forward(self, noisy: Tensor, sigma: float) -> Tensor:
         return self.at(sigma, noisy.dtype, PlainLinear)(noisy)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +127,9 @@ def _middle(picture: Tensor, height: int, width: int) -> Tensor:
     return picture[:, top : top + height, left : left + width] if top >= 0 and left >= 0 else picture
 
 
-def clean_frames(sequence: FrameSequence, most: int | None = None) -> Iterator[Tensor]:
-    """Yield at most `most` clean frames in order, (3, H, W) uint8 R, G, B. Raises MediaError."""
-    frames = video_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
-    return islice(frames, most)
+def clean_frames(sequence: FrameSequence) -> Iterator[Tensor]:
+    """Yield the clean frames in order, (3, H, W) uint8 R, G, B. Raises MediaError."""
+    return video_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
 
 
 def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""The protocols of single pictures, of super-resolution and of white noise, all on R, G, B.
+"""The protocols of single pictures and of super-resolution, both on R, G, B.
 
 Pictures, as in MB-TaylorFormer V2's release: whole, reflected to multiples of 8, output clamped, no border
 cropped. For desnowing nothing was released; it is measured as the training validates it.
@@ -8,18 +8,11 @@ at the right and bottom to multiples of 4. Low-resolution frames are the release
 MATLAB's imresize does, in 8 bits. A window never leaves its clip: beyond its ends, frames are taken from the
 window's other side. Output is clamped and rounded to 8 bits; PSNR and SSIM are of R, G, B, or of BasicSR's Y
 (BT.601, limited range, not rounded), without cropping borders.
-
-White noise, as in the video denoising literature: at most 85 frames of a sequence; each has its own noise,
-neither clipped nor rounded, drawn once per sequence. Output is clamped and not rounded. PSNR of each frame
-over all samples, mean over the frames, then over the sequences (M. Tassano et al., "FastDVDnet", CVPR 2020,
-and its authors' answers). DUST works on luma and colour differences (`vidrestore.colour.rgb_to_opponent`);
-the sigma of each is the norm of its row times the sigma of R, G, B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,14 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.clips import clip_bounds, crossfade, join_clips
-from vidrestore.colour import OPPONENT_NORMS, opponent_to_rgb, rgb_to_opponent
-from vidrestore.degrade import add_gaussian_noise, imresize
+from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
 from vidrestore.evaluation.results import BICUBIC, GIVEN, ClipMetrics, Comparison, System
 from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
 from vidrestore.metrics import SSIM_K1, SSIM_K2, SSIM_SIGMA, SSIM_WINDOW, bgr_to_luma, psnr, ssim
-from vidrestore.models.dust import Dust
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.options import RestoreOptions
 from vidrestore.papers.dataset_files import (
@@ -45,18 +35,16 @@ from vidrestore.papers.dataset_files import (
     read_pair,
     stacked,
 )
-from vidrestore.papers.tables import Table, TableSet, seed_of
-from vidrestore.restorers.denoise import DenoiseRestorer
+from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]
 Enlarger = Callable[[Tensor, tuple[int, ...]], Iterator[Tensor]]  # see `enlarger`
-Denoiser = Callable[[Tensor, float], Iterator[Tensor]]  # see `denoiser`
 
 
 def _options(system: System) -> RestoreOptions:
-    return RestoreOptions(model=system.source, device=system.device, precision="fp32", quality=system.quality)
+    return RestoreOptions(model=system.source, device=system.device, precision="fp32")
 
 
 def _comparison(index: int, *pictures: Tensor) -> Comparison:
@@ -296,84 +284,3 @@ def _enlarged(restorer: VsrRestorer, small: Tensor, indices: tuple[int, ...]) ->
 def bicubic(small: Tensor) -> Tensor:
     """Enlarge (3, h, w) uint8 to (3, 4h, 4w) uint8 as MATLAB's imresize does."""
     return eight_bits(imresize(small.double() / 255, SCALE))
-
-
-# White noise
-
-NOISE_PROTOCOL = (
-    "the first 85 frames; noise on R, G, B, neither clipped nor rounded, drawn once per sequence from a "
-    "seed of its name",
-    "DUST on planes of an opponent transform with orthogonal rows, each with its own sigma",
-    "output clamped and not rounded; PSNR of each frame over R, G, B, mean over frames, then over sequences",
-)
-FRAMES = 85
-GIVEN_SIGMA = 20.0  # any: the restorer only has to know that noise is given and not measured
-
-
-def takes_any_sigma(system: System, table: Table, column: str) -> bool:
-    """Return True if the network takes any sigma; the planes' sigmas differ from that of R, G, B."""
-    return system.model is None or not isinstance(system.network, Dust)
-
-
-def measure_denoising(
-    table: Table,
-    part: TableSet,
-    sequences: Sequence[FrameSequence],
-    systems: Sequence[System],
-    shown_count: int,
-) -> Iterator[ClipMetrics]:
-    """Yield the metrics of every system, sigma and sequence; the first `shown_count` with a frame."""
-    denoisers = [denoiser(system) for system in systems]
-    for number, sequence in enumerate(sequences):
-        clean = stacked(clean_frames(sequence, FRAMES), sequence.name)
-        middle = len(clean) // 2 if number < shown_count else None
-        for column in part.columns:
-            noisy = noisy_video(clean, float(column), seed_of(part.name, sequence.name, column))
-            for system, denoise in zip(systems, denoisers, strict=True):
-                values, comparison = _denoised_metrics(denoise(noisy, float(column)), noisy, clean, middle)
-                frames = {"psnr": values}
-                yield ClipMetrics(
-                    system.name, part.name, column, sequence.name, frames, system.weights, comparison
-                )
-
-
-def noisy_video(clean: Tensor, sigma: float, seed: int) -> Tensor:
-    """Add white Gaussian noise to a (T, 3, H, W) uint8 video; return it as floats on the scale of [0, 1]."""
-    return add_gaussian_noise(clean.float(), sigma, seed, clip_and_round=False).div_(255)
-
-
-def _denoised_metrics(
-    restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, shown_index: int | None
-) -> tuple[tuple[float, ...], Comparison | None]:
-    """Return the PSNR of each frame, and the frame of `shown_index`."""
-    values, comparison = [], None
-    for index, frame in enumerate(picture.clamp(0, 1) for picture in restored):
-        values.append(psnr(channels_last(frame), channels_last(clean[index]) / 255, 1.0))
-        if index == shown_index:
-            comparison = _comparison(index, eight_bits(noisy[index]), eight_bits(frame), clean[index])
-    return tuple(values), comparison
-
-
-def denoiser(system: System) -> Denoiser:
-    """Return the function (noisy (T, 3, H, W) in [0, 1], sigma in 0-255) -> restored frames (3, H, W)."""
-    if system.name == GIVEN:
-        return lambda noisy, sigma: iter(noisy)
-    assert system.model is not None
-    if system.model.card.family == "mb-taylorformer":
-        restorer = PictureRestorer("denoise", _options(system))
-        return lambda noisy, sigma: restorer.frames(noisy, (0, len(noisy)))
-    return partial(denoise_by_planes, DenoiseRestorer(replace(_options(system), sigma=GIVEN_SIGMA)))
-
-
-def denoise_by_planes(restorer: DenoiseRestorer, noisy: Tensor, sigma: float) -> Iterator[Tensor]:
-    """Yield the frames of a video (T, 3, H, W) in [0, 1], restored as planes of the opponent transform."""
-    planes = rgb_to_opponent((noisy * 255).unbind(1))
-    sigmas = tuple(sigma * norm for norm in OPPONENT_NORMS)
-
-    def clips() -> Iterator[tuple[tuple[int, int], list[tuple[Tensor, ...]]]]:
-        for bounds in clip_bounds(len(noisy), [], restorer.facts.clip, restorer.facts.overlap):
-            restored = restorer.restore(tuple(plane[slice(*bounds)] for plane in planes), sigmas)
-            yield bounds, list(zip(*restored, strict=True))
-
-    for frame in join_clips(clips(), crossfade):
-        yield torch.stack(opponent_to_rgb(frame)) / 255

@@ -29,7 +29,6 @@ from vidrestore.papers.tables import (
     AVERAGE,
     Table,
     TableSet,
-    all_qualities,
     find_systems,
     read_table,
     select_systems,
@@ -57,7 +56,6 @@ class Protocol:
     pooled: bool = False  # mean over all frames of a set, not over its clips' means
     fits: Callable[[System, Table, str], bool] = lambda system, table, column: True  # takes part in a column
     requires: str = ""  # the condition of `fits` in words
-    variants: Callable[[System], tuple[System, ...]] = lambda system: (system,)  # of a system, to be measured
 
 
 def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -110,16 +108,6 @@ PROTOCOLS = {
         lambda table: "sr",
         _enlarging_lines,
     ),
-    "rgb-denoising": Protocol(
-        rgb_protocols.measure_denoising,
-        ("dust", "mb-taylorformer"),
-        lambda table: (GIVEN,),
-        lambda table: "denoise",
-        lambda table, sets: rgb_protocols.NOISE_PROTOCOL,
-        fits=rgb_protocols.takes_any_sigma,
-        requires="one network for every sigma",
-        variants=all_qualities,
-    ),
 }
 
 
@@ -147,8 +135,7 @@ def evaluate_table(
     found_systems = find_systems(
         table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
     )
-    variants = [variant for system in found_systems for variant in protocol.variants(system)]
-    systems = select_systems(variants, table, system_names)
+    systems = select_systems(found_systems, table, system_names)
     if weights:
         _check_all_fit(systems, table, protocol, measured)
     clips: list[ClipMetrics] = []

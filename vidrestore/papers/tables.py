@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ from vidrestore.errors import OptionError
 from vidrestore.evaluation.results import WITHOUT_WEIGHTS, System, Values, with_unique_labels
 from vidrestore.models import mb_taylorformer, vsr_transformer
 from vidrestore.models.dust_sigma import SigmaDust
-from vidrestore.weights import Model, load_model, locate, read_manifest
+from vidrestore.weights import Model, load_model, read_manifest
 
 FOLDER = Path(__file__).parent / "tables"
 AVERAGE = "average"  # a column or a set that is the mean of the others
@@ -89,16 +89,12 @@ def find_systems(
     """Return the systems in `baselines`, then those of the weights in `sources`.
 
     A source is a name or a file, with "SET=" before it if it is for one test set only. Without sources, take
-    every listed weight of the families and the task that is on this machine. Raises CheckpointError for
-    weights that are missing, OptionError for weights of another family.
+    all listed weights of the families and the task. Raises CheckpointError for weights that are missing,
+    OptionError for weights of another family.
     """
     systems = [System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines]
     cards = read_manifest().values()
-    names = [
-        card.name
-        for card in cards
-        if card.family in families and card.task == task and locate(card) is not None
-    ]
+    names = [card.name for card in cards if card.family in families and card.task == task]
     for source in dict.fromkeys(sources or names):
         test_set, name = _parsed(source, table)
         model = load_model(name, device)
@@ -109,17 +105,6 @@ def find_systems(
             )
         systems.append(System(system_of(model), model, name, device, test_set))
     return with_unique_labels(systems)
-
-
-def all_qualities(system: System) -> tuple[System, ...]:
-    """Return DUST at each of its three qualities as a system of its own; any other system alone."""
-    if system.model is None or system.model.card.family != "dust":
-        return (system,)
-    return (
-        system,
-        replace(system, name=f"{system.name}-fast", quality="fast"),
-        replace(system, name=f"{system.name}-best", quality="best"),
-    )
 
 
 def _parsed(source: str, table: Table) -> tuple[str, str]:

@@ -40,14 +40,6 @@ class Facts:
     files: tuple[tuple[str, str], ...] = ()  # name and checksum of each file of weights, if they are several
 
 
-class Sample(NamedTuple):
-    """A typical call of the network alone, to measure its speed."""
-
-    work: Callable[[], object]
-    operations: float  # operations of its products; a multiply and an add are two
-    numbers: str  # their format: "fp32" or "bf16"
-
-
 class PictureForm(NamedTuple):
     """The inputs of a network that restores pictures, as attributes of its `config` state them."""
 
@@ -73,13 +65,6 @@ class AnyRestorer(Protocol):
 
     def clip_length(self, height: int, width: int) -> int:
         """Return the frames per clip for sources of this size: enough for speed, few enough for memory."""
-        ...
-
-    def sample(self) -> Sample | None:
-        """Return a call to compare with the machine's peak in `vidrestore bench`, or None.
-
-        It may be called from several threads at once, each with one thread of its own for the products.
-        """
         ...
 
     def halve_batch(self) -> bool:

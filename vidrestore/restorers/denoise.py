@@ -27,14 +27,13 @@ from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, Sampling, bayes_gains, inverse_covariance, nonlocal_bayes
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.base import Facts, Sample
+from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.tasks import TASKS
 from vidrestore.weights import load_model
 from vidrestore.working import steps
 
 BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
-SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
 # Of a GPU: those of a clip of 1080p on an H100; each group is 20 rows of a matrix product.
 GROUPS_PER_PROCESSOR = 64.0
 LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
@@ -251,13 +250,6 @@ class DenoiseRestorer:
         before = self.batch, self.tracks
         self.batch, self.tracks = (max(1, size // 2) for size in before)
         return (self.batch, self.tracks) < before
-
-    def sample(self) -> Sample:
-        """Return the network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
-        work = self._level(SAMPLE_SIGMA, self.precision)
-        groups = torch.empty(self.batch, GROUP, self.patch**2, device=self.device).uniform_(0, 255)
-        numbers = "bf16" if uses_bf16(self.precision, self.device) else "fp32"
-        return Sample(lambda: work(groups), len(groups) * GROUP * self.network.operations(GROUP), numbers)
 
     def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:
         """Return the network prepared for one sigma; the latest few are kept."""

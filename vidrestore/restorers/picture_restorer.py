@@ -108,9 +108,6 @@ class PictureRestorer:
     def clip_length(self, height: int, width: int) -> int:
         return self.facts.clip
 
-    def sample(self) -> None:
-        return None
-
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles or pictures."""
         before = self.most_tiles

@@ -10,11 +10,6 @@ from vidrestore.weights.manifest import ALL_TASKS, Card
 ANY_TASK = "restore"  # task of an imported checkpoint if it was imported without one
 
 
-def takes_sigma(card: Card) -> bool:
-    """Return True for weights of `denoise` that take `sigma`: those of DUST."""
-    return card.task == "denoise" and card.family == "dust"
-
-
 def load_for(task: str, family: str, model: str, device: str, read_as: str | None = None) -> Model:
     """Return the weights named `model`.
 

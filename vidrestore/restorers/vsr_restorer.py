@@ -110,9 +110,6 @@ class VsrRestorer:
         overlap, radius = self.facts.overlap, self.facts.radius
         return overlap + max(radius, min(KEPT, (share - overlap * small) // frame_bytes))
 
-    def sample(self) -> None:
-        return None
-
     def memory(self, height: int, width: int) -> int:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         length = self.clip_length(height, width)

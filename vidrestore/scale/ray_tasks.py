@@ -25,14 +25,14 @@ LARGEST = 16  # segments of a part
 
 
 class RayTasks:
-    """Tasks on the cluster at `address` (by default RAY_ADDRESS, else a cluster of this machine alone, which
-    other machines can't reach), each with a GPU, or `cpus` CPUs (`CPUS` unless given).
+    """Tasks on the cluster at RAY_ADDRESS, or of this machine alone, which other machines can't reach; each
+    with a GPU, or `cpus` CPUs (`CPUS` unless given).
 
     Raises OptionError if ray isn't installed or no cluster is at the address.
     """
 
-    def __init__(self, address: str | None = None, *, cpus: int | None = None) -> None:
-        self.ray = _connect(address)
+    def __init__(self, *, cpus: int | None = None) -> None:
+        self.ray = _connect()
         resources = self.ray.cluster_resources()
         gpus, all_cpus = int(resources.get("GPU", 0)), max(1, int(resources.get("CPU", 1)))
         self.cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
@@ -88,8 +88,9 @@ def listen_on_loopback() -> None:
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
-def _connect(address: str | None) -> Any:
-    if not (address or os.environ.get("RAY_ADDRESS")):
+def _connect() -> Any:
+    address = os.environ.get("RAY_ADDRESS", "")
+    if not address:
         listen_on_loopback()
     try:
         ray: Any = import_module("ray")
@@ -99,18 +100,11 @@ def _connect(address: str | None) -> Any:
         ) from None
     if not ray.is_initialized():
         try:
-            place = address or os.environ.get("RAY_ADDRESS") or ""
-            host, colon, port = place.removeprefix("ray://").rpartition(":")
+            host, colon, port = address.removeprefix("ray://").rpartition(":")
             if colon and port.isdecimal():  # fails at once if nothing listens; Ray would try for minutes
                 socket.create_connection((host, int(port)), timeout=10).close()
-            ray.init(
-                address=address,
-                log_to_driver=False,
-                logging_level="error",
-                include_dashboard=False if address is None else None,
-            )
+            ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            raise OptionError(
-                f"no Ray cluster could be reached at {address or 'RAY_ADDRESS'}: {error}"
-            ) from error
+            place = address or "RAY_ADDRESS, which is not set"
+            raise OptionError(f"no Ray cluster could be reached at {place}: {error}") from error
     return ray

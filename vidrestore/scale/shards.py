@@ -16,10 +16,9 @@ from typing import TypeVar
 from vidrestore.errors import OptionError, OutputExistsError
 from vidrestore.events import Listener, Summary, Warned
 from vidrestore.jobs.batch import Batch, Runner
-from vidrestore.jobs.check import check, earlier_summary
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.jobs.run import join, warn_if_stopped
+from vidrestore.jobs.run import check, earlier_summary, join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 
 T = TypeVar("T")
@@ -36,10 +35,6 @@ def check_shared(batch: Batch) -> None:
     for request in batch.requests():
         if request.is_piped:
             raise OptionError("several processes need a file to read and a file to write, not a pipe")
-        if not request.has_segments:
-            raise OptionError(
-                "several processes need the noise for denoise after other steps; give it by `sigma`"
-            )
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class Shard(Runner):
                 work.plan()
                 part = stack.enter_context(ExitStack())
                 part.enter_context(folder.shard_locked(self.number, self.count))
-            stack.enter_context(warn_if_stopped(job, folder, on_event, work))
+            stack.enter_context(warn_if_stopped(work))
             began, parts = time.monotonic(), divided(range(len(work.segments)), self.count)
             segments = [segment for segment in work.unfinished() if segment.number in parts[self.number - 1]]
             work.restore(segments)

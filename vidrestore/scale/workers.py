@@ -22,11 +22,10 @@ from vidrestore.events import Listener, Summary, ignore_event
 from vidrestore.files.locks import POLL
 from vidrestore.files.stopping import STOPS
 from vidrestore.jobs.batch import Batch, Runner
-from vidrestore.jobs.check import open_job
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.request import LoadedSteps, Request
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import check_shared, divided

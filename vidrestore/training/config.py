@@ -310,7 +310,7 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     wrong values; OptionError for settings that aren't KEY=VALUE or of an unknown section.
     """
     try:
-        text = read_limited(path, LARGEST_TOML, follow=True).decode()
+        text = read_limited(path, LARGEST_TOML).decode()
     except OSError as error:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
     except ValueError as error:
@@ -326,9 +326,7 @@ def footage_settings(folder: Path, path: Path) -> list[str]:
     if not os.path.isdir(place):  # also of a name that is too long, of which `Path.is_dir` raises OSError
         raise ConfigError(f"{folder}: no such folder")
     try:
-        has_dataset = "dataset" in parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode()).get(
-            "data", {}
-        )
+        has_dataset = "dataset" in parse_toml(read_limited(path, LARGEST_TOML).decode()).get("data", {})
     except (OSError, ValueError):  # which `read_config` reports
         has_dataset = False
     if has_dataset:

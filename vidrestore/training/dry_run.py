@@ -16,14 +16,13 @@ from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
 from vidrestore.training.loop import Run, memory_errors
-from vidrestore.training.networks import sources_of
 from vidrestore.weights import load_model
 
 
 def rehearse(
     config: RunConfig,
     *,
-    init: str | Path | Sequence[str | Path] | None = None,
+    init: Sequence[str | Path] = (),
     device: str = "auto",
     reading: Reading = IN_MEMORY,
 ) -> Iterator[tuple[str, float]]:
@@ -37,7 +36,7 @@ def rehearse(
             return description, last - before
 
         run = Run(config, Path(folder), torch_device(device))
-        for weights in sources_of(init):
+        for weights in init:
             run.initialise_from(weights)
         parameters = sum(part.numel() for part in run.network.parameters())
         yield lap(f"{config.family} with {parameters:,} parameters on {run.learner.device}")
@@ -47,11 +46,11 @@ def rehearse(
         batch = next(batches)
         yield lap(f"first batch: {_shapes(batch)}")
         run.update(*on_device(batch, run.learner.device))
-        loss = run.read()[-1].loss
-        yield lap(f"update: loss {loss:.4f}")
+        run.losses = [stepped.loss for stepped in run.read()]
+        yield lap(f"update: loss {run.losses[0]:.4f}")
         next(batches)
         yield lap("second batch")
-        progress = run.validate(held_out, [loss])
+        progress = run.validate(held_out)
         yield lap("validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items()))
         run.save_checkpoint()
         yield lap(f"checkpoint written: {_size(run.checkpoint)}")

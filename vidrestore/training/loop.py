@@ -35,7 +35,6 @@ from vidrestore.training.networks import (
     full_model,
     load_initial_weights,
     new_network,
-    sources_of,
     train_parts,
     write_weights,
 )
@@ -51,7 +50,6 @@ from vidrestore.training.training_events import (
     Reached,
     Stepped,
     Validated,
-    to_all,
 )
 
 READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
@@ -63,7 +61,7 @@ def train(
     output: Path,
     *,
     resume: bool = False,
-    init: str | Path | Sequence[str | Path] | None = None,
+    init: Sequence[str | Path] = (),
     device: str = "auto",
     reading: Reading = IN_MEMORY,
     stop_after: float = math.inf,
@@ -99,11 +97,12 @@ def train(
         run = Run(config, output, place, group)
         if group.first:
             stack.enter_context(run_lock(run.checkpoint))
-        resumed = run.begin(resume, sources_of(init))
-        emit = to_all()
-        if group.first:
-            records = output / config.name
-            emit = stack.enter_context(recording(records, lambda: run.validations.curve, on_event))
+        resumed = run.begin(resume, init)
+        emit: Listener = (
+            stack.enter_context(recording(output / config.name, run.validations, on_event))
+            if group.first
+            else lambda event: None
+        )
         emit(Began(run.step, config.training.steps, str(place), run.checkpoint if resumed else None))
         run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), deadline)
         return run.save_weights() if run.step >= config.training.steps else run.checkpoint
@@ -205,7 +204,7 @@ class Run:
                     self._steps(batches, held_out, on_event, deadline)
             # neither is raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
-                self._report(self.losses, on_event)
+                self._report(on_event)
                 self._save(on_event)
                 on_event(Interrupted(self.step, self.checkpoint))
                 raise
@@ -220,7 +219,6 @@ class Run:
         settings, device = self.config.training, self.learner.device
         saved = read = time.monotonic()
         began = saved - self.seconds
-        losses = self.losses
         on_event(Reached("train"))
         while True:
             now = time.monotonic()
@@ -230,13 +228,13 @@ class Run:
             save = now - saved > 60 * settings.checkpoint_minutes
             ends = self.step >= settings.steps or now >= deadline
             if device.type == "cpu" or now - read > READ_SECONDS or due or save or ends:
-                self._report(losses, on_event)
+                self._report(on_event)
                 read = now
             if due:
                 on_event(Reached("validate"))
-                on_event(self.validate(held_out, losses))
+                on_event(self.validate(held_out))
                 on_event(Reached("train"))
-                losses.clear()
+                self.losses.clear()
             if ends:
                 break
             if save:
@@ -247,11 +245,11 @@ class Run:
             with delayed_signals():
                 self.update(*on_device(batch, device))
 
-    def _report(self, losses: list[float], on_event: Listener) -> None:
-        """Report the steps since the last report, and add their losses to the list."""
+    def _report(self, on_event: Listener) -> None:
+        """Report the steps since the last report, and keep their losses."""
         with delayed_signals():
             for stepped in self.read():
-                losses.append(stepped.loss)
+                self.losses.append(stepped.loss)
                 on_event(stepped)
 
     def _save(self, on_event: Listener) -> None:
@@ -294,7 +292,7 @@ class Run:
             f"{remaining}{best_weights}"
         )
 
-    def validate(self, held_out: Any, losses: list[float]) -> Validated:
+    def validate(self, held_out: Any) -> Validated:
         """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
@@ -304,8 +302,9 @@ class Run:
         with delayed_signals():
             better = self.validations.add(self.step, metrics, before, average)
             if better:
-                self._write_weights(self.best_path, average, self.step)
-        loss, has_held_out = sum(losses) / max(len(losses), 1), bool(self.config.data.validation)
+                self._write_weights(self.best_path)
+        loss = sum(self.losses) / max(len(self.losses), 1)
+        has_held_out = bool(self.config.data.validation)
         return Validated(self.step, self.seconds, loss, metrics, before, better, has_held_out)
 
     @property
@@ -346,16 +345,22 @@ class Run:
 
     def save_weights(self) -> Path:
         """Write the averaged network of the last step; return the path."""
-        self._write_weights(self.weights_path, self.learner.average, self.step)
+        self._write_weights(self.weights_path)
         return self.weights_path
 
-    def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
-        """Write a step's network in half precision, with its training and held-out metrics."""
-        if not self.group.first:
-            return
-        curve = [point for point in self.validations.curve if point["step"] <= step]
-        objective = self.learner.objective
-        write_weights(path, network, self.config, objective, curve=curve, init=self.init, step=step)
+    def _write_weights(self, path: Path) -> None:
+        """Write the averaged network in half precision, with its training and held-out metrics."""
+        if self.group.first:
+            average, curve = self.learner.average, self.validations.curve
+            write_weights(
+                path,
+                average,
+                self.config,
+                self.learner.objective,
+                curve=curve,
+                init=self.init,
+                step=self.step,
+            )
 
 
 @contextmanager

@@ -85,11 +85,6 @@ def with_full_model(config: RunConfig, network: nn.Module | None = None) -> RunC
     return replace(config, model=full_model(config, network or new_network(config)))
 
 
-def sources_of(init: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
-    """Return the sources of initial weights as a sequence."""
-    return [] if init is None else [init] if isinstance(init, str | Path) else init
-
-
 def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:
     """Load the weights of `source` into the networks of a run.
 

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,21 +18,30 @@ from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import Count, open_descriptor, parse_object, stored
 from vidrestore.svg_charts import picture
-from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
+from vidrestore.training.learner import Validations
+from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated
 
 POINTS = 320  # most points of a curve
 _STEP = stored(step=Count, loss=float | None)
 
 
 @contextmanager
-def recording(
-    stem: Path, curve: Callable[[], Sequence[dict[str, Any]]], on_event: Listener
-) -> Iterator[Listener]:
-    """Yield a listener that writes records named after `stem` and calls `on_event`; `curve` returns the
-    validations so far.
+def recording(stem: Path, validations: Validations, on_event: Listener) -> Iterator[Listener]:
+    """Yield a listener that writes records named after `stem`, the plot at every validation, and calls
+    `on_event`. Raises CheckpointError if one can't be written.
     """
+    plot = stem.with_suffix(".svg")
     with closing(StepLog(stem.with_suffix(".log.jsonl"))) as log:
-        yield to_all(log, curve_plot(stem.with_suffix(".svg"), log, curve), on_event)
+
+        def emit(event: Event) -> None:
+            log(event)
+            if isinstance(event, Validated):
+                svg = training_plot(stem.name, log.steps, log.losses, validations.curve)
+                with _writing(plot), replacing(plot, sync=False) as stream:
+                    stream.write(svg.encode())
+            on_event(event)
+
+        yield emit
 
 
 class StepLog:
@@ -94,20 +103,6 @@ class StepLog:
             self._stream.close()
             if is_empty:  # the run failed before its first step
                 self.path.unlink(missing_ok=True)
-
-
-def curve_plot(path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, Any]]]) -> Listener:
-    """Return a listener that plots loss and held-out PSNR as SVG at every validation; `curve` returns the
-    validations so far, as checkpoints hold them. Raises CheckpointError if it can't be written.
-    """
-
-    def emit(event: Event) -> None:
-        if isinstance(event, Validated):
-            svg = training_plot(path.stem, log.steps, log.losses, curve())
-            with _writing(path), replacing(path, sync=False) as stream:
-                stream.write(svg.encode())
-
-    return emit
 
 
 def training_plot(

@@ -73,13 +73,3 @@ class Noticed:
 
 Event = Began | Reached | Stepped | Validated | Interrupted | Noticed
 Listener = Callable[[Event], None]
-
-
-def to_all(*listeners: Listener) -> Listener:
-    """Return a listener that passes every event on to all `listeners`."""
-
-    def emit(event: Event) -> None:
-        for listener in listeners:
-            listener(event)
-
-    return emit

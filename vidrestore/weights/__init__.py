@@ -4,7 +4,7 @@
     model.network, model.card           # an nn.Module in evaluation mode; its description
 
 A name is looked up in the manifest of the bundled folder (`weights/` of a checkout, `vidrestore/_weights` of
-an installed package). Its file is beside the manifest or, after `weights pull`, in huggingface_hub's cache.
+an installed package). A file of the hub is kept in huggingface_hub's cache.
 
 Importing this package does not import torch.
 """
@@ -40,11 +40,9 @@ __all__ = [
     "import_checkpoint",
     "is_file",
     "load_model",
-    "locate",
     "pull",
     "read_card",
     "read_manifest",
-    "resolve",
     "save_model",
     "verify",
     "weights_folder",
@@ -54,10 +52,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of `verify` for one entry; "absent" means not pulled, which isn't an error."""
+    """The result of `verify` for one entry."""
 
     name: str
-    state: Literal["ok", "absent", "damaged"]
+    state: Literal["ok", "damaged"]
     message: str = ""
 
 
@@ -67,8 +65,8 @@ def load_model(
     """Load weights by name, path or hub address, strictly, onto `device`.
 
     A name is looked up in the manifest of `folder` (default: the bundled one), and its file must have the
-    manifest's checksum. Weights named in the manifest are never fetched here (`pull` does that); a full hub
-    address is. `family` reads files that don't describe themselves. Raises CheckpointError.
+    manifest's checksum. The file of a hub address is fetched. `family` reads files that don't describe
+    themselves. Raises CheckpointError.
     """
     if family is None:
         model = read_model(*_checked_file(str(source), folder))
@@ -86,34 +84,20 @@ def card_of(source: str | Path, folder: Path | None = None, task: str | None = N
     return read_card(_file(name), sha256="") if is_file(name) else find_card(name, folder, task)
 
 
-def locate(card: Card, folder: Path | None = None) -> Path | None:
-    """Return the unchecked file of a manifest entry, or of the hub's cache; None if it was not pulled."""
-    if card.file:
-        return (folder or weights_folder()) / card.file
-    return hub.cached_file(hub.HubAddress.parse(card.hub or ""))
+def pull(source: str, *, quiet: bool = False) -> tuple[str, Path]:
+    """Fetch weights from the Hugging Face Hub and load them once; return their address and their file.
 
-
-def resolve(source: str) -> str:
-    """Return a hub address with its current commit, or a manifest name unchanged. Raises CheckpointError."""
-    return str(hub.resolve(source)) if "/" in source else source
-
-
-def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
-    """Return the checked file of weights, fetched if it is not bundled. Raises CheckpointError."""
+    `source` is an address or [hf:]owner/repo[@revision][/file.safetensors], whose commit is looked up. Raises
+    CheckpointError.
+    """
     if quiet:
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()
-    if source.startswith("hf:"):
-        path = _file(source)
-        read_model(path)
-        return path
-    card = find_card(source, folder)
-    if card.hub:
-        return hub.pull(card)
-    path = (folder or weights_folder()) / str(card.file)
-    check_file(path, card)
-    return path
+    address = hub.resolve(source)
+    path = hub.fetch(address)
+    read_model(path)
+    return str(address), path
 
 
 def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
@@ -121,12 +105,11 @@ def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iter
     strict load. Raises CheckpointError for a name that isn't in the manifest.
     """
     names = sources or read_manifest(folder)
-    cards = {source: None if is_file(source) else find_card(source, folder) for source in names}
-    for source, card in cards.items():
+    for source in names:
+        if not is_file(source):
+            find_card(source, folder)
+    for source in names:
         try:
-            if card is not None and locate(card, folder) is None:
-                yield Verdict(source, "absent", f"not fetched yet; vidrestore weights pull {source}")
-                continue
             load_model(source, folder=folder)
             yield Verdict(source, "ok")
         except CheckpointError as error:
@@ -148,11 +131,6 @@ def _checked_file(source: str, folder: Path | None) -> tuple[Path, Card | None]:
     if is_file(source):
         return _file(source), None
     card = find_card(source, folder)
-    path = locate(card, folder)
-    if path is None:
-        raise CheckpointError(
-            f"the weights {source!r} are not on this machine; fetch them with `vidrestore weights pull "
-            f"{source}`"
-        )
+    path = (folder or weights_folder()) / str(card.file)
     check_file(path, card)
     return path, card

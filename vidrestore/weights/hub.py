@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vidrestore.errors import CheckpointError
-from vidrestore.weights.manifest import Card, check_file
 
 DEFAULT_FILE = "model.safetensors"
 _PARTS = re.compile(
@@ -66,48 +65,11 @@ def _failure(subject: object, failed: str, error: Exception) -> str:
     return f"{subject}: {failed}; {advice} ({type(error).__name__}: {reason})"
 
 
-def cached_file(address: HubAddress) -> Path | None:
-    """Return the file of `address` if it was fetched before, else None, without network access."""
-    from huggingface_hub import try_to_load_from_cache
-
-    path = try_to_load_from_cache(address.repository, address.file, revision=address.revision)
-    return Path(path) if isinstance(path, str) else None
-
-
-def fetch(address: HubAddress, *, refresh: bool = False) -> Path:
-    """Return the hub's cached file, downloaded if missing, or to `refresh` it. Raises CheckpointError."""
+def fetch(address: HubAddress) -> Path:
+    """Return the hub's cached file, downloaded if missing. Raises CheckpointError."""
     from huggingface_hub import hf_hub_download
 
-    place = (address.repository, address.file)
     try:
-        return Path(hf_hub_download(*place, revision=address.revision, force_download=refresh))
+        return Path(hf_hub_download(address.repository, address.file, revision=address.revision))
     except Exception as error:  # depends on the HTTP library of the installed hub client
         raise CheckpointError(_failure(address, "can't be fetched", error)) from error
-
-
-def pull(card: Card) -> Path:
-    """Return the checked file of a manifest entry with a hub address, fetched if needed, again if damaged.
-
-    A second damaged file is removed, so that no command uses it. Raises CheckpointError.
-    """
-    address = HubAddress.parse(card.hub or "")
-    path = fetch(address)
-    try:
-        check_file(path, card)
-    except CheckpointError:
-        path = fetch(address, refresh=True)
-        try:
-            check_file(path, card)
-        except CheckpointError:
-            _remove(path)
-            raise
-    return path
-
-
-def _remove(path: Path) -> None:
-    """Remove a link in REPOSITORY/snapshots and its file, unless that is outside REPOSITORY."""
-    target = path.resolve()
-    repository = next((folder.parent for folder in path.parents if folder.name == "snapshots"), path.parent)
-    if target.is_relative_to(repository.resolve()):
-        target.unlink(missing_ok=True)
-    path.unlink(missing_ok=True)

@@ -4,9 +4,9 @@
 
 A `Family` may name an adopter for checkpoints of its authors, a function (tensors, arguments) -> Adopted.
 `tensors` are those of the file by their names there, without the prefixes of DataParallel and similar;
-`arguments` are those of the authors' constructor by its own names, empty if the user gave none. The adopter
-works out the config (from shapes, unless the arguments give it), renames and regroups the tensors, and raises
-ValueError if they don't fit. The caller checks that the result has exactly the network's tensors.
+`arguments` are those of the authors' constructor that no tensor shows, by its own names. The adopter works
+out the config, renames and regroups the tensors, and raises ValueError if they don't fit. The caller checks
+that the result has exactly the network's tensors.
 """
 
 from __future__ import annotations
@@ -111,8 +111,6 @@ def _is_entry(entry: tuple[Any, Any]) -> bool:
 def _unpickle(source: Path) -> Any:
     import torch
 
-    if source.exists() and not source.is_file():
-        raise CheckpointError(f"{source}: is a folder or a device, but a file was expected")
     try:
         check_pickled(source)
         return torch.load(source, map_location="cpu", weights_only=True)

@@ -6,8 +6,7 @@
       "Apache-2.0", "training": {"data": "...", "command": "vidrestore train --config ..."}, "measured":
       {"clip or set": {"psnr": 31.8}}}]}
 
-An entry has `file`, a file beside the manifest, or `hub`, an address "hf:owner/repo@commit/file.safetensors"
-for `vidrestore weights pull`.
+`file` is beside the manifest.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class Card(Checked):
     training: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
     file: str | None = None
-    hub: str | None = None
 
     def suits(self, task: str | None) -> bool:
         """Return True for weights of a task, or of all tasks with this one among their network's."""
@@ -87,7 +85,7 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
     """Return the entries of the manifest in `folder`, by default the bundled one. Raises CheckpointError."""
     path = (folder or weights_folder()) / "manifest.json"
     try:
-        document = parse_json(read_limited(path, 8 * MEGABYTE, follow=True))
+        document = parse_json(read_limited(path, 8 * MEGABYTE))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: the manifest is missing; install vidrestore again") from error
     except (OSError, ValueError) as error:
@@ -139,20 +137,14 @@ def cards_for(task: str | None, cards: Mapping[str, Card]) -> list[Card]:
 
 def sha256_of(path: Path) -> str:
     """Return the hex digest of a file's content."""
-    with open_regular(path, follow=True) as stream:
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check_file(path: Path, card: Card) -> None:
-    """Raise CheckpointError unless `path` has the size and checksum of `card`."""
+    """Raise CheckpointError unless `path` has the checksum of `card`."""
     if not path.is_file():
-        raise CheckpointError(
-            f"{path}: the file of {card.name!r} is missing; install vidrestore again or pull the weights"
-        )
-    if (size := path.stat().st_size) != card.bytes:
-        raise CheckpointError(
-            f"{path}: {size} bytes, but the manifest says {card.bytes}; fetch the file again"
-        )
+        raise CheckpointError(f"{path}: the file of {card.name!r} is missing; install vidrestore again")
     if (digest := sha256_of(path)) != card.sha256:
         raise CheckpointError(
             f"{path}: sha256 {digest[:12]}… but the manifest says {card.sha256[:12]}…; fetch the file again"
@@ -171,8 +163,6 @@ def read_entry(entry: Any, where: str) -> Card:
         value = getattr(card, key)
         if value is not None and not re.fullmatch(pattern, value):
             raise CheckpointError(f"{where}: {key} must have the form {pattern}, found {value!r}")
-    if (card.file is None) == (card.hub is None):
-        raise CheckpointError(
-            f"{where}: needs exactly one of file (beside the manifest) and hub (hf:owner/repo@commit/file)"
-        )
+    if card.file is None:
+        raise CheckpointError(f"{where}: missing: file")
     return card

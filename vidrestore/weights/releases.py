@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig, config_from, settings_of
 from vidrestore.models.spynet import MEAN, STD, SpynetConfig
-from vidrestore.models.vsr_transformer import SIDE, VsrConfig, frequencies
+from vidrestore.models.vsr_transformer import VsrConfig, frequencies
 from vidrestore.weights.importing import Adopted
 
 # Their name -> ours, replaced in this order. Two tensors with the same new name are concatenated.
@@ -86,21 +86,13 @@ _VSR = (
 _FLOW = "spynet.spynet."
 _POSITIONS = "pos_embedding.penc.inv_freq"
 
-# Arguments of the authors' constructors: those that the tensors show, those with only one valid value, and
-# further ones.
-_TAYLORFORMER_SIZES = {"dim": "widths", "num_blocks": "blocks", "num_path": "branches", "heads": "heads"}
-_TAYLORFORMER_FIXED = {"inp_channels": 3, "out_channels": 3, "bias": False, "dual_pixel_task": False}
-_TAYLORFORMER_IGNORED = (
-    *("type", "model_name", "num_refinement_blocks", "ffn_expansion_factor", "LayerNorm_type", "qk_norm"),
-)
 _VSR_COUNTED = {
     "num_extract_block": r"feature_extraction\.(\d+)\.",
     "num_reconstruct_block": r"reconstruction\.(\d+)\.",
     "depth": r"transformer\.layers\.(\d+)\.",
 }
 _VSR_PROPAGATION = r"transformer\.layers\.0\.1\.fn\.fn\.backward_resblocks\.main\.2\.(\d+)\."
-_VSR_FIXED = {"image_ch": 3, "feat_size": SIDE}
-_VSR_OTHERS = ("num_frame", "heads", "patch_size", "spynet_pretrained")
+_VSR_OPTIONS = {"num_frame", "heads", "patch_size"}  # of the authors' constructor, which no tensor shows
 _VSR_DEPTHS = (5, 7)  # blocks of REDS and Vimeo-90K, equal to the number of frames
 
 
@@ -108,17 +100,13 @@ def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) ->
     """Return config and tensors of a released MB-TaylorFormer V2, with sizes from the tensors.
 
     Options that no tensor shows are as released (offsets limited to 3 pixels) unless `arguments` have
-    `offset_clamp`, or fields of ours (`first_residual`, `attention`). Raises ValueError if these differ from
-    the tensors.
+    `offset_clamp`, or fields of ours (`first_residual`, `attention`). Raises ValueError for others.
     """
     sizes = _taylorformer_sizes(tensors)
     field_names = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
-    author_sizes = {argument: sizes[name] for argument, name in _TAYLORFORMER_SIZES.items()}
-    extras = (*_TAYLORFORMER_IGNORED, "offset_clamp", *field_names)
-    _check_arguments(arguments, author_sizes, _TAYLORFORMER_FIXED, extras)
-    options = {name: arguments[name] for name in field_names if name in arguments}
-    if "offset_clamp" in arguments:
-        options["offset_limit"] = arguments["offset_clamp"] or ()
+    options = _options(arguments, {"offset_clamp", *field_names})
+    if "offset_clamp" in options:
+        options["offset_limit"] = options.pop("offset_clamp") or ()
     config = config_from(sizes | options)
     parts: dict[str, list[Tensor]] = {}
     for name in sorted(tensors):
@@ -167,15 +155,15 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
         )
     counted = {name: _count(tensors, pattern) for name, pattern in _VSR_COUNTED.items()}
     features, blocks = len(tensors["conv_first.weight"]), counted["depth"]
-    _check_arguments(arguments, counted | {"num_feat": features}, _VSR_FIXED, _VSR_OTHERS)
-    if "num_frame" not in arguments and blocks not in _VSR_DEPTHS:
+    options = _options(arguments, _VSR_OPTIONS)
+    if "num_frame" not in options and blocks not in _VSR_DEPTHS:
         raise ValueError(f"has {blocks} blocks and an unknown number of frames; give a config with num_frame")
     config = VsrConfig(
-        frames=arguments.get("num_frame", blocks),
+        frames=options.get("num_frame", blocks),
         features=features,
         blocks=blocks,
-        heads=arguments.get("heads", 1),
-        patch=arguments.get("patch_size", 8),
+        heads=options.get("heads", 1),
+        patch=options.get("patch_size", 8),
         extraction=counted["num_extract_block"],
         propagation=_count(tensors, _VSR_PROPAGATION),
         reconstruction=counted["num_reconstruct_block"],
@@ -196,9 +184,7 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
 def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
     """Return config and tensors of a SPyNet of mmediting or BasicSR. Raises ValueError for others."""
     if arguments:
-        raise ValueError(
-            f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has no options"
-        )
+        raise ValueError(f"the config has {', '.join(arguments)}, but a published SPyNet has no options")
     return Adopted(asdict(SpynetConfig()), _flow_tensors(tensors), "flow")
 
 
@@ -238,24 +224,11 @@ def _count(names: Mapping[str, Tensor], pattern: str) -> int:
     return len({match[1] for name in names if (match := re.match(pattern, name))})
 
 
-def _check_arguments(
-    arguments: Mapping[str, Any], sizes: Mapping[str, Any], fixed: Mapping[str, Any], extras: Iterable[str]
-) -> None:
-    """Raise ValueError for unknown arguments and those that differ from `sizes` or `fixed` values."""
-    names = {*sizes, *fixed, *extras}
-    if unknown := sorted(arguments.keys() - names):
+def _options(arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the arguments. Raises ValueError for one that the tensors show, or that doesn't exist."""
+    if others := sorted(arguments.keys() - set(names)):
         raise ValueError(
-            f"the config has {', '.join(unknown)}, which its authors' constructor doesn't take; it takes "
+            f"the config has {', '.join(others)}, but only what no tensor shows is taken from it: "
             f"{', '.join(sorted(names))}"
         )
-    for name, value in sizes.items():
-        argument = arguments.get(name, value)
-        if (tuple(argument) if isinstance(argument, list) else argument) != value:
-            text = list(value) if isinstance(value, tuple) else value
-            raise ValueError(f"the config has {name} {argument}, but the tensors are those of {text}")
-    for name, value in fixed.items():
-        if arguments.get(name, value) != value:
-            raise ValueError(
-                f"the config has {name} {arguments[name]}, but only {value} is supported, as in all released "
-                "networks"
-            )
+    return dict(arguments)

@@ -173,7 +173,7 @@ def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
     """Return the SHA-256 of `start` and of a file's bytes from `skip`. Raises MediaError."""
     digest = hashlib.sha256(start)
     try:
-        with open_regular(path, follow=True) as stream:
+        with open_regular(path) as stream:
             stream.seek(skip)
             while part := stream.read(1 << 20):
                 digest.update(part)

@@ -1,12 +1,13 @@
-"""Decoded clips and photos to train on, and random windows and crops of one at a time, for groups of patches
-and validation.
+"""Decoded clips and photos to train on: random windows and crops of one at a time, for groups of patches and
+validation, and batches of crops.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.colour import chroma_grid, planes_to_grey, rgb_matrix, yuv_to_rgb
+from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.per_sample import counters
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media import pictures
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
+from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 from vidrestore.training.data.decoded import Decoded
-from vidrestore.training.data.planes import Camera, Planes, Shot
+from vidrestore.training.data.planes import Camera, Planes, Shot, pan_of
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
@@ -75,10 +78,10 @@ class Footage:
         if path not in self._photos:
             return random_frames(self._large(rng, path, side)[1], self.frames, rng)
         shot = self._shot(path)
-        planes = Planes([shot], PAN, lambda number: shot)
-        view = Camera(PAN, self.frames).view(counters(rng), planes, still=True)
-        cut = (planes.patches(view, torch.tensor([number]))[0] for number in range(3))
-        return tuple(plane.to(torch.uint8) for plane in cut)
+        view = Camera(PAN, self.frames).view(
+            counters(rng), Planes([shot], PAN, lambda number: shot), still=True
+        )
+        return pan_of(shot.planes, view.crop(0))
 
     def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
         """Return a random crop (frames, 3, side, side) of a clip, or of a photo that stands still, R'G'B' in
@@ -158,6 +161,57 @@ class Footage:
         return sum(plane.nbytes for planes in self._cache.values() for plane in planes)
 
 
+class PlaneSource(BatchSource):
+    """Batches of crops drawn from footage.
+
+    A sample depends on the seed, the step and its number alone, so a resumed run and any number of processes
+    draw the same. The first samples of a batch are of photos, a fixed number of them, the others of clips.
+    """
+
+    def __init__(self, footage: Footage, seed: int, camera: Camera) -> None:
+        self.footage, self.seed, self.camera = footage, seed, camera
+        self._planes: Planes | None = None
+
+    @property
+    def planes(self) -> Planes:
+        """The decoded data."""
+        if self._planes is None:
+            self._planes = Planes(self.footage.shots(), self.camera.side, self.footage.shot)
+        return self._planes
+
+    def batches(
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+    ) -> Generator[tuple[Any, ...]]:
+        """Yield the batches of all steps."""
+        self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
+        return super().batches(steps, size, workers, share)
+
+    def counters(self, step: int, samples: range, stage: int = 0) -> Counters:
+        """Return the random numbers of some samples of a step's batch, others at each stage of making it."""
+        numbers = torch.arange(samples.start, samples.stop)
+        return Counters(self.seed, step, numbers + (stage << 24))
+
+    def crops(self, step: int, size: int, samples: range, frames: int) -> Tensor:
+        """Return the crops (B, T, 3, S, S) of some samples of a step's batch, R'G'B' nominally in [0, 1]."""
+        camera = replace(self.camera, frames=frames)
+        parts = [
+            self.planes.rgb(camera.view(self.counters(step, part), self.planes, still))
+            for still, part in self.parts(size, samples)
+        ]
+        return torch.cat(parts)
+
+    def parts(self, size: int, samples: range) -> list[tuple[bool, range]]:
+        """Return the samples of a batch that are photos, with True, and of clips, where there are any."""
+        photos = self.footage.still_share if len(self.planes.clips) else 1.0
+        photos = photos if len(self.planes.stills) else 0.0
+        stills = round(size * photos)
+        if 0 < photos < 1 and size > 1:
+            stills = min(max(stills, 1), size - 1)
+        stills = min(max(stills, samples.start), samples.stop)
+        parts = (True, range(samples.start, stills)), (False, range(stills, samples.stop))
+        return [(still, part) for still, part in parts if part]
+
+
 def shot_of(path: Path, still: bool, planes: Window, coding: Coding) -> Shot:
     """Return decoded planes with their conversion to RGB."""
     format, tags = coding
@@ -230,7 +284,7 @@ def decode_clip(path: Path) -> Window:
             frames.append([plane.round().clamp(0, 255).to(torch.uint8) for plane in planes])
     if reader.damage.found:
         raise MediaError(
-            f"{path}: {reader.damage.summary()}; remove the clip from the folder, or skip it with `skip_bad`"
+            f"{path}: {reader.damage.sentence}; remove the clip from the folder, or skip it with `skip_bad`"
         )
     if not frames:
         raise MediaError(f"{path}: has no frame that can be decoded; remove the clip from the folder")

@@ -24,8 +24,8 @@ from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
 from vidrestore.training.config import TASK_OF, PairDataConfig
 from vidrestore.training.data.batches import WHOLE, Share
-from vidrestore.training.data.footage import Footage
-from vidrestore.training.data.planes import Camera, PlaneSource, Shots
+from vidrestore.training.data.footage import Footage, PlaneSource
+from vidrestore.training.data.planes import Camera
 
 EXPOSURES = (3, 5, 7)  # frames that are averaged to one blurred frame
 MEAN_SHARE = 0.25  # share of blurred crops that are such averages; the others are blurred along a random path
@@ -51,7 +51,7 @@ class PairSource(PlaneSource):
 
     def __init__(
         self,
-        footage: Shots,
+        footage: Footage,
         config: PairDataConfig,
         seed: int,
         tasks: Sequence[str] = (),

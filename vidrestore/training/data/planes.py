@@ -1,15 +1,11 @@
-"""Draw batches of crops of clips and photos from decoded planes in memory-mapped files.
-
-A sample depends on the seed, the step and its number alone, so a resumed run and any number of processes draw
-the same. The first samples of a batch are of photos, a fixed number of them, the others of clips.
-"""
+"""Draw crops of clips and photos from their decoded planes, which may be mapped into memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +13,6 @@ from torch import Tensor
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.resize import keys_cubic
 from vidrestore.errors import ConfigError
-from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 
 SLOW_SHARE = 0.75  # share of crops of clips with consecutive frames; the others take every second one
 # standard deviations of the speed of slides, in whole pixels a frame, one of which is drawn
@@ -42,18 +37,6 @@ class Shot:
     matrix: tuple[tuple[float, ...], ...]  # (3, 4); times the three planes and 1: R, G, B in [0, 1]
 
 
-class Shots(Protocol):
-    """Clips, then photos, by number; batches have a `still_share` of photos, if there are both."""
-
-    still_share: float
-
-    def shots(self) -> Iterable[Shot]:
-        """Return all of them, decoded."""
-
-    def shot(self, number: int) -> Shot:
-        """Return one of them, decoded."""
-
-
 @dataclass(frozen=True)
 class View:
     """The places of B crops of S x S pixels in T frames each of their shots."""
@@ -65,42 +48,30 @@ class View:
     stretch: Tensor  # (B, T), the distance of two rows or columns
     transposed: Tensor  # (B,), bool: rows become columns
 
-    def part(self, rows: slice) -> View:
-        """Return some of the crops."""
-        return View(*(part[rows] for part in vars(self).values()))
+    def crop(self, number: int) -> View:
+        """Return one of the crops, without the axis B."""
+        return View(*(part[number] for part in vars(self).values()))
 
 
 class Planes:
-    """The planes of all shots whose frames have at least `side` lines and columns. `loader` returns a shot by
-    its number, when a crop of it is drawn. Raises ConfigError if none is large enough.
+    """All shots whose frames have at least `side` lines and columns. `loader` returns a shot by its number,
+    when a crop of it is drawn. Raises ConfigError if none is large enough.
     """
 
     def __init__(self, shots: Iterable[Shot], side: int, loader: Callable[[int], Shot]) -> None:
-        self.loader, self.numbers, subset, sizes = loader, list[int](), list[Shot](), list[Any]()
+        self.loader, self.numbers, sizes, stills = loader, list[int](), list[Any](), list[bool]()
         for number, shot in enumerate(shots):
             if min(shot.planes[0].shape[1:]) >= side or shot.still:
                 self.numbers.append(number)
-                sizes.append([plane.shape for plane in (shot.planes * 3)[:3]])
-                subset.append(replace(shot, planes=()))
-        if not subset:
+                sizes.append(shot.planes[0].shape)
+                stills.append(shot.still)
+        if not sizes:
             raise ConfigError(
                 f"no clip has frames of at least {side}x{side} pixels; name larger ones in [data]"
             )
-        self.sizes = torch.tensor(sizes)
-        steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in subset), strict=True)
-        self.steps, self.sites, self.matrices = (
-            torch.tensor(values, dtype=torch.float32) for values in (steps, sites, matrices)
-        )
-        stills = torch.tensor([shot.still for shot in subset])
-        self.stills, self.clips = stills.nonzero()[:, 0], (~stills).nonzero()[:, 0]
-
-    def _samples_at(self, shots: Tensor, plane: Tensor, index: Tensor) -> Tensor:
-        """Return float32 samples (B, ...) of planes (B,) of shots (B,), by their number in each."""
-        samples = [
-            (self.loader(self.numbers[shot]).planes * 3)[number].flatten().take(indices)
-            for shot, number, indices in zip(shots.tolist(), plane.tolist(), index, strict=True)
-        ]
-        return torch.stack(samples).float()
+        self.sizes = torch.tensor(sizes)  # (N, 3): frames, rows and columns
+        still = torch.tensor(stills)
+        self.stills, self.clips = still.nonzero()[:, 0], (~still).nonzero()[:, 0]
 
     def rgb(self, view: View) -> Tensor:
         """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1].
@@ -109,65 +80,59 @@ class Planes:
         line, and beyond the border its samples are repeated.
         """
         # one by one, each with as many samples around as it needs
-        return torch.cat([self._rgb(view.part(slice(n, n + 1))) for n in range(len(view.shots))])
+        return torch.stack([self._rgb(view.crop(number)) for number in range(len(view.shots))])
 
-    def _rgb(self, view: View) -> Tensor:
-        steps, sites = self.steps[view.shots], self.sites[view.shots]
-        planes = []
-        for number in range(3):
-            places = [view.rows, view.columns]
-            if number:
-                places = [
-                    (place - sites[:, axis, None, None]) / steps[:, axis, None, None]
-                    for axis, place in enumerate(places)
-                ]
-            planes.append(self._sampled(view, torch.full_like(view.shots, number), places, steps))
-        stacked, matrix = torch.stack(planes, 2), self.matrices[view.shots][:, None]
-        rgb = (matrix[..., :3] @ stacked.flatten(3) + matrix[..., 3:]).view_as(stacked)
-        turn = view.transposed.view(-1, 1, 1, 1, 1)
-        return torch.where(turn, rgb.mT, rgb)
-
-    def patches(self, view: View, plane: Tensor) -> Tensor:
-        """Return the crops (B, T, S, S) of a plane of each shot, whose numbers are `plane` (B,), rounded to 8
-        bits; rows and columns are samples of that plane.
-        """
-        steps = torch.ones_like(self.steps[view.shots])
-        cut = self._sampled(view, plane, [view.rows, view.columns], steps)
-        return torch.where(view.transposed.view(-1, 1, 1, 1), cut.mT, cut).round().clamp(0, 255)
-
-    def _sampled(self, view: View, plane: Tensor, places: list[Tensor], steps: Tensor) -> Tensor:
-        """Return (B, T, S, S) of `plane` (B,) at `places` in its samples; `steps` (B, 2) as in Shot."""
-        size = self.sizes[view.shots, plane]
-        indices, weights = list[Tensor](), list[Tensor | None]()
-        for axis, place in enumerate(places):
-            coarse = ((plane > 0) * (steps[:, axis] > 1))[:, None, None]
-            stretch = (view.stretch / torch.where(coarse[..., 0], steps[:, axis, None], 1.0)).clamp(min=1)
-            last = size[:, 1 + axis, None, None] - 1
-            if float(stretch.max()) == 1 and bool((place == place.round()).all()):  # the samples themselves
-                indices.append(torch.minimum(place.long().clamp(min=0), last))
-                weights.append(None)
-                continue
-            reach = int(float(stretch.max()) * REACH)
-            extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
-            first = place.amin(-1, keepdim=True).floor() - reach - 1
-            offsets = torch.arange(extent + 2 * reach + 4)
-            weights.append(_weights(place - first, offsets, stretch, coarse))
-            indices.append(torch.minimum((first + offsets).long().clamp(min=0), last))
-        lines = (view.frames[..., None] * size[:, 1, None, None] + indices[0]) * size[:, 2, None, None]
-        samples = self._samples_at(view.shots, plane, lines[..., None] + indices[1][..., None, :])
-        down, right = weights
-        samples = samples if down is None else down @ samples
-        return samples if right is None else samples @ right.mT
+    def _rgb(self, crop: View) -> Tensor:
+        shot = self.loader(self.numbers[int(crop.shots)])
+        luma, *chroma = (shot.planes * 3)[:3]
+        places = [
+            (place - site) / step
+            for place, site, step in zip((crop.rows, crop.columns), shot.sites, shot.steps, strict=True)
+        ]
+        parts = [_sampled(luma, crop, [crop.rows, crop.columns])]
+        parts += [_sampled(plane, crop, places, shot.steps) for plane in chroma]
+        stacked, matrix = torch.stack(parts, 1), torch.tensor(shot.matrix)
+        rgb = (matrix[:, :3] @ stacked.flatten(2) + matrix[:, 3:]).view_as(stacked)
+        return rgb.mT if crop.transposed else rgb
 
 
-def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -> Tensor:
-    """Return the weights (B, T, S, W) of W samples at places (B, T, S), antialiased by `stretch` (B, T); of a
-    line where `coarse` (B, 1, 1), else of a cubic. T is 1 if all frames have the same.
+def pan_of(planes: tuple[Tensor, ...], crop: View) -> tuple[Tensor, ...]:
+    """Return a crop (T, S, S) of each plane, uint8; rows and columns are samples of the planes."""
+    pans = (_sampled(plane, crop, [crop.rows, crop.columns]) for plane in planes)
+    return tuple((pan.mT if crop.transposed else pan).round().clamp(0, 255).to(torch.uint8) for pan in pans)
+
+
+def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, int] = (1, 1)) -> Tensor:
+    """Return (T, S, S) of a plane at rows and columns (T, S) in its samples; `steps` as in Shot."""
+    height, width = plane.shape[1:]
+    indices, weights = list[Tensor](), list[Tensor | None]()
+    for place, step, length in zip(places, steps, (height, width), strict=True):
+        stretch = (crop.stretch / step).clamp(min=1)
+        if float(stretch.max()) == 1 and bool((place == place.round()).all()):  # the samples themselves
+            indices.append(place.long().clamp(0, length - 1))
+            weights.append(None)
+            continue
+        reach = int(float(stretch.max()) * REACH)
+        extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
+        first = place.amin(-1, keepdim=True).floor() - reach - 1
+        offsets = torch.arange(extent + 2 * reach + 4)
+        weights.append(_weights(place - first, offsets, stretch, linear=step > 1))
+        indices.append((first + offsets).long().clamp(0, length - 1))
+    lines = (crop.frames[:, None] * height + indices[0]) * width
+    samples = plane.flatten().take(lines[..., None] + indices[1][:, None]).float()
+    down, right = weights
+    samples = samples if down is None else down @ samples
+    return samples if right is None else samples @ right.mT
+
+
+def _weights(places: Tensor, samples: Tensor, stretch: Tensor, *, linear: bool) -> Tensor:
+    """Return the weights (T, S, W) of W samples at places (T, S), antialiased by `stretch` (T,): of a line or
+    of a cubic. T is 1 if all frames have the same.
     """
-    if bool((places == places[:, :1]).all() and (stretch == stretch[:, :1]).all()):
-        places, stretch = places[:, :1], stretch[:, :1]
-    distance = (places[..., None] - samples) / stretch[..., None, None]
-    weights = torch.where(coarse[..., None], (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
+    if bool((places == places[:1]).all() and (stretch == stretch[:1]).all()):
+        places, stretch = places[:1], stretch[:1]
+    distance = (places[..., None] - samples) / stretch[:, None, None]
+    weights = (1 - distance.abs()).clamp(min=0) if linear else keys_cubic(distance)
     return weights / weights.sum(-1, keepdim=True)
 
 
@@ -205,7 +170,7 @@ class Camera:
         """Return random crops of photos or clips, mirrored, transposed and reversed in time."""
         candidates = planes.stills if still else planes.clips
         shots = candidates[draws.integers(0, len(candidates))]
-        length, height, width = planes.sizes[shots, 0].float().unbind(1)
+        length, height, width = planes.sizes[shots].float().unbind(1)
         moves = self._moves(draws)
         ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
         # the extent of all frames together, as a multiple of a crop's side
@@ -264,50 +229,3 @@ class Camera:
         order = (moves.first * spare).floor()[:, None] + step[:, None] * (moves.time + frames // 2)
         last = length[:, None] - 1
         return (last - (order % (2 * last).clamp(min=1) - last).abs()).clamp(min=0).long()
-
-
-class PlaneSource(BatchSource):
-    """Batches drawn from the decoded files of footage."""
-
-    def __init__(self, footage: Shots, seed: int, camera: Camera) -> None:
-        self.footage, self.seed, self.camera = footage, seed, camera
-        self._planes: Planes | None = None
-
-    @property
-    def planes(self) -> Planes:
-        """The decoded data."""
-        if self._planes is None:
-            self._planes = Planes(self.footage.shots(), self.camera.side, self.footage.shot)
-        return self._planes
-
-    def batches(
-        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
-    ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps."""
-        self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
-        return super().batches(steps, size, workers, share)
-
-    def counters(self, step: int, samples: range, stage: int = 0) -> Counters:
-        """Return the random numbers of some samples of a step's batch, others at each stage of making it."""
-        numbers = torch.arange(samples.start, samples.stop)
-        return Counters(self.seed, step, numbers + (stage << 24))
-
-    def crops(self, step: int, size: int, samples: range, frames: int) -> Tensor:
-        """Return the crops (B, T, 3, S, S) of some samples of a step's batch, R'G'B' nominally in [0, 1]."""
-        camera = replace(self.camera, frames=frames)
-        parts = [
-            self.planes.rgb(camera.view(self.counters(step, part), self.planes, still))
-            for still, part in self.parts(size, samples)
-        ]
-        return torch.cat(parts)
-
-    def parts(self, size: int, samples: range) -> list[tuple[bool, range]]:
-        """Return the samples of a batch that are photos, with True, and of clips, where there are any."""
-        photos = self.footage.still_share if len(self.planes.clips) else 1.0
-        photos = photos if len(self.planes.stills) else 0.0
-        stills = round(size * photos)
-        if 0 < photos < 1 and size > 1:
-            stills = min(max(stills, 1), size - 1)
-        stills = min(max(stills, samples.start), samples.stop)
-        parts = (True, range(samples.start, stills)), (False, range(stills, samples.stop))
-        return [(still, part) for still, part in parts if part]

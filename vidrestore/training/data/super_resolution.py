@@ -18,9 +18,9 @@ from vidrestore.degrade.resize import resizing_matrix
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig
 from vidrestore.training.data.batches import WHOLE, Share
-from vidrestore.training.data.footage import Footage
+from vidrestore.training.data.footage import Footage, PlaneSource
 from vidrestore.training.data.pairs import quantised, random_compression
-from vidrestore.training.data.planes import Camera, PlaneSource, Shots
+from vidrestore.training.data.planes import Camera
 
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
 UNBLURRED = 0.01  # sigma that changes nothing
@@ -39,7 +39,7 @@ class HeldOutClips:
 class ClipSource(PlaneSource):
     """Batches of clips at low and at high resolution."""
 
-    def __init__(self, footage: Shots, config: ClipDataConfig, seed: int) -> None:
+    def __init__(self, footage: Footage, config: ClipDataConfig, seed: int) -> None:
         camera = Camera(SCALE * config.crop, config.frames, native=config.native)
         super().__init__(footage, seed, camera)
         self.config = config
