@@ -112,8 +112,8 @@ class ClipRestorer:
             yield from map(self._finished, join_clips(_pieces(restored), _fade, span))
 
     def clips_at_once(self) -> int:
-        """Return how many clips to restore at the same time."""
-        return self.restorer.facts.parallel or max(1, self.conversion.clips_at_once(self.threads))
+        """Return how many clips to restore at the same time: a device works on one, a core on each."""
+        return max(1, self.conversion.clips_at_once(self.threads)) if self.device.type == "cpu" else 1
 
     def _uploading(self, clips: Iterator[EdgedClip]) -> Generator[EdgedClip]:
         """Yield the clips, each on its way to the device while earlier ones are restored."""

@@ -102,7 +102,6 @@ class PictureRestorer:
             radius=radius,
             cached=True,
             scale=form.scale,
-            parallel=1 if self.on_gpu else 0,
         )
 
     def clip_length(self, height: int, width: int) -> int:

@@ -75,7 +75,6 @@ class VsrRestorer:
             overlap=overlap,
             radius=self.config.radius,
             scale=SCALE,
-            parallel=0 if self.device.type == "cpu" else 1,
         )
         self.tile = options.tile
         self.most_tiles = MOST_TILES  # at once
