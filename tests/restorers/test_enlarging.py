@@ -94,7 +94,7 @@ def test_tiles_of_a_recurrent_network_equal_the_frame_where_it_is_local(tmp_path
 
 def test_clips_are_as_long_as_memory_allows_and_frames_are_tiled_if_memory_is_short(tmp_path):
     restorer = vsr_restorer(tmp_path, doubling())
-    restorer.config = RecurrentConfig()
+    restorer.recurrent = RecurrentConfig()
     for height, width in ((180, 320), (360, 640), (1080, 1920)):
         assert 3 * restorer.facts.radius <= restorer.clip_length(height, width) <= restorer.facts.clip
         assert restorer.memory(height, width) < 3.3e9
