@@ -111,7 +111,6 @@ class Frame:
     planes: tuple[NDArray[Any], ...]
     pts: int
     duration: int = 0  # 0 if the container doesn't give it
-    key: bool = False
     interlaced: bool = False
     corrupt: bool = False
     # sigma of the loss of coding, of luma and of colour differences (`media.coding_loss`)

@@ -25,7 +25,6 @@ from vidrestore.errors import OptionError
 from vidrestore.events import SCHEMA_VERSION, Event, Failed, Progressed
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.preview import side_by_side
-from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.probe import probe
 
 
@@ -175,18 +174,6 @@ def test_a_part_whose_sound_begins_before_the_picture_is_kept(repository, tmp_pa
     assert max(ends) == 120
 
 
-def test_a_preview_has_the_sound_of_its_part(tmp_path):
-    write_video(tmp_path / "in.mp4", 75, "libx264", sound=Fraction(3))
-    assert run(tmp_path / "in.mp4", "--preview", "1s", "-q") == 0
-    found = probe(str(tmp_path / "in.preview.mp4"))
-    assert [stream.kind for stream in found.streams] == ["video", "audio"]
-    with av.open(str(tmp_path / "in.preview.mp4")) as container:
-        times = [float(packet.pts * packet.time_base) for packet in container.demux(audio=0) if packet.size]
-    assert -0.03 < times[0] < 0.03 and 0.95 < times[-1] < 1
-    assert run(tmp_path / "in.mp4", "--preview", "1s", "-q", "-y", "--drop", "audio") == 0
-    assert [stream.kind for stream in probe(str(tmp_path / "in.preview.mp4")).streams] == ["video"]
-
-
 def test_a_named_video_that_was_made_of_another_one_is_left_out_with_a_warning(video, capsys):
     assert run(video) == 0
     made = video.with_name("video.denoised.mkv")
@@ -227,8 +214,7 @@ def test_a_preview_needs_no_container_for_the_other_streams(tmp_path, capsys):
     arguments = (tmp_path / "in.mkv", "-o", tmp_path / "out.mp4", "-q")
     assert run(*arguments) == 1 and "can't hold stream" in capsys.readouterr().err
     assert run(*arguments[:-1], "--preview", "1s") == 0
-    streams = [stream for stream in probe(str(tmp_path / "out.mp4")).streams if stream.kind != "data"]
-    assert [stream.codec for stream in streams] == ["h264", "alac"]  # and the chapters
+    assert [stream.codec for stream in probe(str(tmp_path / "out.mp4")).streams] == ["h264"]
 
 
 def test_a_preview_of_a_short_video_is_the_video(video):
@@ -381,27 +367,19 @@ def test_a_folder_of_clashing_names_is_restored_and_a_clash_that_stays_fails_alo
     assert "one/tape.avi: " in (printed := capsys.readouterr().err) and "would become" in printed
 
 
-@pytest.mark.parametrize("answer", [True, False, None])
-def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
-    video, monkeypatch, capsys, answer
-):
-    def interrupted(work: SegmentedWork) -> tuple[str, ...]:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SegmentedWork, "join", interrupted)
-        assert run(video, "--sigma", "20") == 130
-    monkeypatch.setattr(restoring, "ask", lambda reason, question: answer)
-    assert run(video, "--sigma", "25") == (0 if answer else 1)
-    printed = capsys.readouterr().err
-    assert "sigma was 20, now 25" in printed
-    assert ("add --restart to start over" in printed) == (not answer)
-    assert run(video, "--sigma", "25", "-y") == 0
-    assert ("sigma was 20, now 25; it was discarded" in capsys.readouterr().err) == (not answer)
-    assert printed.count("sigma was 20, now 25") == 1
+def test_missing_inputs_are_named_before_the_work_on_the_others(tmp_path, capsys):
+    for name in "ab":
+        write_video(tmp_path / f"{name}.mkv", 2)
+    assert run(tmp_path / "a.mkv", tmp_path / "b.mkv", tmp_path / "gone.mkv", "--lossless") == 3
+    stderr = capsys.readouterr().err
+    first = stderr.index("gone.mkv: warning: no such file; the other inputs are restored")
+    assert first < stderr.index("a.mkv: denoise with")
 
 
-# What is said before the work
+def test_a_sigma_of_0_is_said_to_denoise_nothing(tmp_path, capsys):
+    write_video(tmp_path / "a.mkv", 2)
+    assert run(tmp_path / "a.mkv", "--sigma", "0", "--lossless") == 0
+    assert "--sigma 0 says that there is no noise: nothing is denoised" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -159,12 +159,6 @@ def test_encoded_sound_whose_times_go_back_is_refused(tmp_path):
             list(sound.packets(early))
 
 
-def test_a_preview_has_encoded_sound(tmp_path):
-    source = with_sound(tmp_path / "in.avi", "adpcm_ms")
-    assert run(source, "-o", tmp_path / "out.mkv", "--preview", "1s", "-q") == 0
-    assert sounds(tmp_path / "out.mkv") == ["flac"]
-
-
 def test_streams_are_dropped_by_number_beside_kinds(tmp_path, capsys):
     rich_video(tmp_path / "in.mkv", extras(audio=("aac", "flac"), subtitles=("subrip",)))
     output = tmp_path / "out.mkv"

@@ -1,7 +1,6 @@
 """What files say reaches the terminal as plain text, on one line."""
 
 import ast
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from sample_videos import write_video
 
 import vidrestore.cli
 from vidrestore.cli.progress import PlainLines, print_json, progress_bar
-from vidrestore.cli.terminal import ask, escaped
+from vidrestore.cli.terminal import escaped
 from vidrestore.event_log import describe, progress_of
 from vidrestore.events import Progressed, Warned
 from vidrestore.jobs import frame_progress
@@ -114,18 +113,6 @@ def test_progress_counts_parts_of_a_clip_that_is_under_way(monkeypatch):
     assert [(event.done, event.eta) for event in events[2:4]] == [(0, None), (1, 45.0)]
     assert progress_of(events[3]).startswith("1/4 frames, 15.0 s a frame, 45.0 s left")
     assert events[-1].done == 4
-
-
-def test_a_question_takes_the_bar_off_the_terminal_first(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", answers := io.StringIO("y\n"))
-    monkeypatch.setattr(answers, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with progress_bar() as listener:
-        listener(Progressed("in.mp4", 0, stage="load"))
-        assert listener.progress.tasks
-        assert ask("in.mp4: sigma was 20", "Start over?")
-        assert not listener.progress.tasks
-    assert capsys.readouterr().err.endswith("in.mp4: sigma was 20\nStart over? [y/N] ")
 
 
 def test_only_one_module_prints():

@@ -4,6 +4,7 @@ import errno
 import os
 import struct
 import zlib
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -214,6 +215,19 @@ def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
     for plane, expected in zip(result, wanted, strict=True):
         assert plane.dtype == expected.dtype and plane.flags.owndata
         np.testing.assert_array_equal(plane, expected)
+
+
+@pytest.mark.parametrize("count, fine", [(500, True), (5000, False)])
+def test_a_flood_of_tags_is_refused(tmp_path, count, fine):
+    """FFmpeg compares each with all others, at every opening and writing: 20,000 took 20 s."""
+    path = tmp_path / "a.mkv"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25, width=16, height=16, pix_fmt="yuv420p")
+        container.metadata.update({f"TAG{number}": "x" for number in range(count)})
+        container.mux([*stream.encode(av.VideoFrame(16, 16, "yuv420p")), *stream.encode(None)])
+    refused = pytest.raises(MediaError, match="other tags, more than the 4096 that are")
+    with nullcontext() if fine else refused:
+        assert len(probe(str(path)).metadata) > count
 
 
 def test_a_heif_picture_named_like_a_video_is_refused(tmp_path):

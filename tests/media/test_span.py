@@ -236,20 +236,8 @@ def test_damage_after_the_part_is_not_reported(tmp_path):
         assert reader.damage.found
 
 
-@pytest.fixture
-def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_begins_at_the_time_given(tmp_path, monkeypatch):
     monkeypatch.setitem(TASKS, "denoise", IDENTITY_DENOISE)
-
-
-@pytest.mark.usefixtures("identity")
-def test_the_command_takes_seconds_and_clock_times(tmp_path):
-    source, output = long_video(tmp_path / "in.mkv"), tmp_path / "out.mkv"
-    assert run("denoise", source, "-o", output, "--start", "0:00:12.100", "--duration", "1.9", "-q") == 0
-    assert [frame.pts for frame in frames_of(output)] == [0, 200, 800, 1200]
-
-
-@pytest.mark.usefixtures("identity")
-def test_a_preview_begins_at_the_time_given(tmp_path):
     source = long_video(tmp_path / "in.mkv")
     assert run("denoise", source, "--preview", "2", "--start", "12.1", "--lossless", "-q") == 0
     found = frames_of(tmp_path / "in.preview.mkv")

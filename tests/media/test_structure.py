@@ -187,8 +187,8 @@ def test_repeated_packets_and_joined_recordings_are_not_damage(tmp_path: Path, p
     assert list(broken_structure(str(path))) == []
 
 
-def with_encoding(path: Path, algorithm: int) -> Path:
-    """Write Matroska whose sound is said to be compressed; the packets stay as they are."""
+def with_encoding(path: Path, encoding: str) -> str:
+    """Write Matroska whose sound is said to be encoded; the packets stay as they are."""
     with av.open(path, "w", format="matroska", container_options={"write_crc32": "0"}) as container:
         video = container.add_stream("mpeg4", rate=25, width=64, height=48)
         sound = container.add_stream("pcm_s16le", rate=8000, layout="mono")
@@ -196,22 +196,37 @@ def with_encoding(path: Path, algorithm: int) -> Path:
         container.mux([*sound_packets(sound, 400, step=400), *video.encode(None)])
     data = path.read_bytes()
     entry = data.index(b"\xd7\x81\x02\x73\xc5\x88") + 3  # number 2; its UID and flag make room for encodings
-    encodings = bytes.fromhex("6d80 400a 6240 87 5034 84 4254 81") + bytes([algorithm])
+    encodings = bytes.fromhex(encoding)
     path.write_bytes(data[:entry] + encodings + data[entry + len(encodings) :])
-    return path
+    return str(path)
 
 
-@pytest.mark.parametrize("algorithm, name", [(1, "bzip2"), (2, "LZO"), (9, "method 9")])
-def test_a_track_that_is_compressed_in_an_unknown_way_is_refused_before_work(
-    tmp_path: Path, algorithm: int, name: str
-) -> None:
-    path = str(with_encoding(tmp_path / "odd.mkv", algorithm))
+def test_an_encrypted_track_is_refused_before_work(tmp_path: Path) -> None:
+    path = with_encoding(tmp_path / "odd.mkv", "6d80 8e 6240 8b 5033 81 01 5035 84 47e2 81 6b ec 82 0000")
     output = Target(str(tmp_path / "out.mkv"))
-    with pytest.raises(
-        MediaError, match=rf"stream 1 \(audio: pcm_s16le\) is compressed by {name}.*drop=audio"
-    ):
+    with pytest.raises(MediaError, match=r"can't hold stream 1 \(audio: pcm_s16le.*drop=audio"):
         check_streams(probe(path), output)
     assert check_streams(probe(path), output, frozenset({"audio"})) == ()
+
+
+def test_a_track_that_is_compressed_by_bzip2_is_damage(tmp_path: Path) -> None:
+    path = with_encoding(tmp_path / "odd.mkv", "6d80 400a 6240 87 5034 84 4254 81 01")
+    with VideoReader(path) as reader:
+        list(reader.frames())
+        assert reader.damage.messages == ["matroska,webm: Unsupported encoding type"]
+
+
+def test_a_track_that_is_compressed_by_lzo_is_copied_as_it_was(tmp_path: Path) -> None:
+    path = Path(with_encoding(tmp_path / "odd.mkv", "6d80 400a 6240 87 5034 84 4254 81 02"))
+    before, sound, after = path.read_bytes().rpartition(bytes(800))
+    literals = bytes([0, 0, 0, 0, 9]) + b"\1" * 792 + b"\x11\0\0"  # of LZO1X, and its end
+    path.write_bytes(before + literals.ljust(len(sound)) + after)
+    assert check_streams(probe(str(path)), Target(str(tmp_path / "out.mkv"))) == (1,)
+    with av.open(tmp_path / "out.mkv", "w") as output, closing(StreamCopier(str(path))) as copier:
+        copier.add(output, 1)
+        output.start_encoding()
+        copier.start()
+        assert [bytes(packet) for packet in copier.up_to(None)] == [b"\1" * 792]
 
 
 def test_errors_of_ffmpeg_about_a_copied_stream_are_damage(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.command_options import Json, Quiet
+from vidrestore.cli.command_options import Device, Json, Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.events import DAMAGED_SOURCE, Progressed, ignore_event
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import StreamInfo
 
 # Names of the most common code points of ITU-T H.273; others are shown as numbers.
-MATRICES = {0: "RGB", 1: "BT.709", 5: "BT.601 (625)", 6: "BT.601 (525)", 9: "BT.2020"}
+MATRICES = {0: "RGB", 1: "BT.709", 2: "untagged", 5: "BT.601 (625)", 6: "BT.601 (525)", 9: "BT.2020"}
 TRANSFERS = {
     1: "BT.709",
+    2: "untagged",
     6: "BT.601",
     8: "linear",
     13: "sRGB",
@@ -31,8 +32,7 @@ TRANSFERS = {
     16: "PQ",
     18: "HLG",
 }
-RANGES = {1: "limited", 2: "full"}
-UNSPECIFIED = 2
+RANGES = {0: "untagged", 1: "limited", 2: "full"}
 
 
 def inspect(
@@ -65,7 +65,7 @@ def suggest(
         typer.Option(metavar="F.html|F.png", help="Restore a few frames in variants, side by side."),
     ] = None,
     overwrite: Overwrite = False,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -167,14 +167,9 @@ def _picture(video: VideoInfo) -> str:
 
 
 def _colour(tags: ColourTags) -> str:
-    return (
-        f"matrix {_word(MATRICES, tags.matrix)}, transfer {_word(TRANSFERS, tags.transfer)}, range "
-        f"{RANGES.get(tags.range, 'untagged')}"
-    )
-
-
-def _word(words: dict[int, str], code: int) -> str:
-    return "untagged" if code == UNSPECIFIED else words.get(code, f"code {code}")
+    parts = {"matrix": MATRICES, "transfer": TRANSFERS, "range": RANGES}
+    codes = {name: getattr(tags, name) for name in parts}
+    return ", ".join(f"{name} {parts[name].get(code, f'code {code}')}" for name, code in codes.items())
 
 
 def _rate(inspection: Inspection) -> str:

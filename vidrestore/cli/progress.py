@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from vidrestore.cli.terminal import (
     bar_console,
-    cleared,
     escaped,
     in_options,
     print_json_line,
@@ -172,11 +171,9 @@ def progress_bar() -> Iterator[Bar]:
         *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
     )
     bar = Bar(progress)
-    cleared.append(bar.clear)
     try:
         yield bar
     finally:
-        cleared.remove(bar.clear)
         bar.clear()
 
 

@@ -24,7 +24,7 @@ from vidrestore.cli.batch_list import BatchList
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import run_each, with_numbers
 from vidrestore.cli.progress import listening
-from vidrestore.cli.terminal import ask, print_line, show
+from vidrestore.cli.terminal import print_line, show
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Summary, Warned
@@ -175,31 +175,28 @@ class Work:
 
     def _recorded(self, request: Request) -> Summary | Estimate | None:
         """Process one input; write its sidecar and the page about it."""
-        from vidrestore.evaluation.report import write_report
-        from vidrestore.jobs.sidecar import (
-            Record,
-            sidecar_content,
-            sidecar_lines,
-            sidecar_path,
-            write_sidecar,
-        )
+        from vidrestore.jobs import sidecar as sidecars
 
         run = self.run
-        sidecar = sidecar_path(request.output.name)
+        sidecar = sidecars.sidecar_path(request.output.name)
         page = None if run.report is None else self._page_of(request.output.name, run.report)
         writes_sidecar = run.sidecar and self._is_to_write(sidecar, request, "output")
         writes_page = page is not None and self._is_to_write(page, request, "report")
-        record = Record(self.on_event)
+        record = sidecars.Record(self.on_event)
         outcome = self._outcome(request, record)
         if not (isinstance(outcome, Summary) and (writes_sidecar or writes_page)):
             return outcome
-        content = sidecar_content(sidecar, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
+        command = shlex.join(["vidrestore", *sys.argv[1:]])
+        content = sidecars.sidecar_content(sidecar, request, record, command)
         lines = []
         if writes_sidecar:
-            write_sidecar(sidecar, content)
+            sidecars.write_sidecar(sidecar, content)
             lines.append(f"{request.output}: recorded in {sidecar}")
         if page is not None and writes_page:
-            write_report(page, outcome, request.tasks, request.options, sidecar_lines(content))
+            from vidrestore.evaluation.report import write_report
+
+            proof = sidecars.sidecar_lines(content)
+            write_report(page, outcome, request.tasks, request.options, proof)
             lines.append(f"{request.output}: shown in {page}")
         for line in lines if not (run.json or run.quiet) else ():
             print_line(line)
@@ -235,27 +232,13 @@ class Work:
 
             return preview(request, self.run.preview, load, on_event)
         if not self.run.dry_run:
-            return self._restored(request, on_event)
+            return self.batch.restore(request, on_event)
         from vidrestore.jobs.estimate import estimate
 
         outcome = estimate(request, load, on_event)
         if not (self.run.json or isinstance(outcome, Summary)):
             show(*estimate_lines(outcome))
         return outcome
-
-    def _restored(self, request: Request, on_event: Listener) -> Summary | None:
-        """Restore one input; ask whether to discard an unfinished job that differs."""
-        from vidrestore.jobs.resume import DifferentJobError
-
-        try:
-            return self.batch.restore(request, on_event)
-        except DifferentJobError as error:
-            if self.run.json or self.run.quiet or self.run.shard:
-                raise
-            if not ask(f"{request.source}: {error.difference}", "Discard it and start over?"):
-                raise
-            on_event(Warned(request.source.name, f"{error.difference}; it was discarded"))
-        return self.batch.restore(request.with_options(restart=True), on_event)
 
 
 def _check_records(run: RunOptions) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -90,21 +90,6 @@ def _json_line(line: str) -> str:
         line = json.dumps(json.loads(line))  # in ASCII
     # control characters only occur in strings
     return _NOT_PLAIN.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
-
-
-# functions that remove a bar from stderr's terminal before a question
-cleared: list[Callable[[], None]] = []
-
-
-def ask(reason: str, question: str) -> bool | None:
-    """Return the answer to a question on stderr's terminal, no by default; None without a terminal."""
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        return None
-    for clear in cleared:
-        clear()
-    print_line(reason, sys.stderr)
-    print(f"{escaped(question)} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def bar_console() -> Console:

@@ -120,10 +120,6 @@ class Batch:
                 paths += source.files
         return tuple(paths)
 
-    def requests(self) -> list[Request]:
-        """Return the requests for all `sources` but those that are refused."""
-        return [self.request(source) for source in self.outputs if source not in self._clashing]
-
     def loader(self, request: Request, on_event: Listener) -> StepLoader:
         """Return a function that returns the restorer of a step, with an event if it must be loaded first."""
         return lambda step: self._load(

@@ -34,11 +34,14 @@ NOISE = 20.0  # sigma of the synthetic video, 0-255 scale
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of one stage that runs alone, per frame."""
+    """The time of one stage that runs alone."""
 
     name: str
     cpu: float  # seconds of all its threads
     seconds: float  # on the clock
+
+    def per_frame(self, frames: int) -> Timing:
+        return Timing(self.name, self.cpu / frames, self.seconds / frames)
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Benchmark:
     source: str
     model: str
     cores: int
-    stages: tuple[Timing, ...]
-    whole: Timing  # of the command
+    stages: tuple[Timing, ...]  # per frame
+    whole: Timing  # of the command, per frame
     memory: int | None  # bytes at the peak
     loading: float  # seconds until the model is loaded
 
@@ -93,37 +96,32 @@ def bench(
         restorer = load_step(step := Step(task, options))
         loading = time.perf_counter() - began
         request = Request(Source(video), Target(output), (step,))
-        summary, command = _timed("whole", 1, lambda: restore_request(request, lambda _: restorer))
-        command = Timing("whole", command.cpu / summary.frames, summary.seconds / summary.frames)
+        summary, whole = _timed("whole", lambda: restore_request(request, lambda _: restorer))
+        whole = replace(whole, seconds=summary.seconds).per_frame(summary.frames)
         memory = peak_memory()
         with open_job(request, lambda _: restorer) as job:
             stages = stages_of(job, frames)
     name = source or "a synthetic video"
-    return Benchmark(name, restorer.facts.name, threads, stages, command, memory, loading)
+    return Benchmark(name, restorer.facts.name, threads, stages, whole, memory, loading)
 
 
 def stages_of(job: Job, limit: int) -> tuple[Timing, ...]:
     """Run each stage of a job alone, on its first `limit` frames. Planning decodes them, too."""
-
-    frames, decoding = _timed("decode", 1, lambda: list(islice(job.decoded(), limit)))
+    frames, decode = _timed("decode", lambda: list(islice(job.decoded(), limit)))
     count = len(frames)  # a video may be shorter than asked for
-    decode = Timing(decoding.name, decoding.cpu / count, decoding.seconds / count)
     decoded = islice(job.decoded(), count)
-    planned, plan = _timed("plan", count, lambda: list(job.steps.planned(decoded, job.plan.timeline)))
-    model_frames = job.steps.first.frames(iter(planned))
-    restored, model = _timed("model", count, lambda: list(model_frames))
+    planned, plan = _timed("plan", lambda: list(job.steps.planned(decoded, job.plan.timeline)))
+    restored, model = _timed("model", lambda: list(job.steps.first.frames(iter(planned))))
     frames_again = (frame for frame in restored)
-    _, encode = _timed(
-        "encode", count, lambda: write_frames(frames_again, job.writer(copy=(), overwrite=True))
-    )
-    return decode, plan, model, encode
+    _, encode = _timed("encode", lambda: write_frames(frames_again, job.writer(copy=(), overwrite=True)))
+    return tuple(timing.per_frame(count) for timing in (decode, plan, model, encode))
 
 
-def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Timing]:
-    """Return what `work` returns, and the time it takes, divided by `frames`."""
+def _timed(name: str, work: Callable[[], T]) -> tuple[T, Timing]:
+    """Return what `work` returns, and the time it takes."""
     cpu, clock = time.process_time(), time.perf_counter()
     result = work()
-    return result, Timing(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
+    return result, Timing(name, time.process_time() - cpu, time.perf_counter() - clock)
 
 
 def write_video(path: str, width: int, height: int, frames: int) -> None:

@@ -236,6 +236,8 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
             step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
     warnings = *content.warnings, *(warning for restorer in restorers for warning in restorer.facts.warnings)
+    if any(step.task == "denoise" and step.options.sigma == 0 for step in request.steps):
+        warnings += ("`sigma=0` says that there is no noise: nothing is denoised, only encoded again",)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(

@@ -82,9 +82,12 @@ def expand_sources(
 
 
 def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
-    """Yield inputs with a sentence: pictures that may be meant differently, unless `photos` is set, and files
-    of kinds that are not read.
+    """Yield inputs with a sentence: those that are missing, pictures that may be meant differently, unless
+    `photos` is set, and files of kinds that are not read.
     """
+    for source in sources if len(sources) > 1 else ():
+        if not (source.is_pipe or source.is_pattern or source.is_many or os.path.exists(source)):
+            yield source.name, "no such file; the other inputs are restored"
     named = [source.name for source in sources if os.path.isfile(source) and is_picture(source.name)]
     if not photos and (pattern := pattern_of(named)):
         text = (

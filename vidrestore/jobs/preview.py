@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from vidrestore.colour import matrix_of
-from vidrestore.errors import MediaError, OptionError
+from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Summary
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
 from vidrestore.jobs.job import Job
@@ -23,7 +23,8 @@ from vidrestore.jobs.steps import write_frames
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.media.source import PIPE
-from vidrestore.media.streams import EVERY_KIND, check_streams
+from vidrestore.media.streams import EVERY_KIND
+from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.conversions import enlarged_frame
 
@@ -31,7 +32,7 @@ PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictur
 
 
 def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Listener) -> Summary:
-    """Write `seconds` of the video as before | after, with its sound, from `start` or a third of the way in.
+    """Write `seconds` of the video as before | after, from `start` or a third of the way in; no sound.
 
     Raises VidRestoreError as `vidrestore.restore` does.
     """
@@ -44,11 +45,11 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
             return job
         job.begin(on_event)
         began = time.monotonic()
-        count, warnings = _write_pairs(job, request.options.drop)
-        job.warn(warnings, on_event)
+        writer = _write_pairs(job)
+        job.warn(writer.warnings, on_event)
         damage = job.damage
     scenes = tuple(job.plan.timeline.scenes)
-    summary = Summary(source, output, count, time.monotonic() - began, damage, scenes)
+    summary = Summary(source, output, writer.frames, time.monotonic() - began, damage, scenes)
     on_event(summary)
     return summary
 
@@ -64,15 +65,12 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
     return find_span(reader, start, seconds)
 
 
-def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
-    """Return how many frames were written, and the warnings of the writer."""
+def _write_pairs(job: Job) -> VideoWriter:
+    """Write the pictures, and return the writer that is finished."""
     sources: deque[Frame] = deque()
     scale = job.steps.scale
     wide = side_by_side_info(job.info, scale)
-    sound, warnings = _sound(job, drop)
-    if sound:
-        wide = replace(wide, path=job.info.path, streams=job.info.streams)
-    writer = job.writer(source=wide, encoder=job.options.encoder, copy=sound, tag=None)
+    writer = job.writer(source=wide, encoder=job.options.encoder, tag=None)
 
     def pairs(restored: Iterator[Frame]) -> Iterator[Frame]:
         video = job.info.video
@@ -80,16 +78,7 @@ def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
             yield side_by_side(enlarged_frame(sources.popleft(), video, scale), after, video)
 
     write_frames(job.restored(_tee(job.decoded(), sources)), writer, pairs)
-    return writer.frames, [*warnings, *writer.warnings]
-
-
-def _sound(job: Job, drop: frozenset[str]) -> tuple[tuple[int, ...], list[str]]:
-    """Return the sound to copy, and a warning if the output can't hold it."""
-    non_audio = EVERY_KIND - {"audio"}
-    try:
-        return check_streams(job.info, job.request.output, non_audio | drop), []
-    except MediaError as error:
-        return (), [f"the preview has no sound: {error}"]
+    return writer
 
 
 def _tee(frames: Generator[Frame], sources: deque[Frame]) -> Generator[Frame]:
@@ -99,7 +88,7 @@ def _tee(frames: Generator[Frame], sources: deque[Frame]) -> Generator[Frame]:
             yield frame
 
 
-def side_by_side_info(info: SourceInfo, scale: Scale = 1) -> SourceInfo:
+def side_by_side_info(info: SourceInfo, scale: Scale) -> SourceInfo:
     """Return a source `scale` times larger and, as it is shown, twice as wide, with nothing but the video.
 
     Sizes are cut to what its chroma subsampling divides. A matrix that isn't tagged is tagged here as that of

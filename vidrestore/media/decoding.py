@@ -397,13 +397,9 @@ def _is_hidden(codec: str, packet: Packet[VideoStream]) -> bool:
     if index >> 5 == 0b110 and place >= 0 and data[place] == index:
         sizes = (data[place + 1 + number * width :][:width] for number in range(count))
         starts = [*accumulate((int.from_bytes(size, "little") for size in sizes), initial=0)][:-1]
-    return not any(_shows(data[start]) for start in starts if start < len(data))
-
-
-def _shows(first: int) -> bool:
-    """Return True if a frame of VP9 is shown, or shows an earlier one."""
-    flags = first if first >> 4 & 3 == 3 else first >> 1  # a bit more in profile 3
-    return bool(flags & 0b101)
+    firsts = (data[start] for start in starts if start < len(data))
+    # it is shown, or shows an earlier one; profile 3 has a bit more before these two
+    return not any((first if first >> 4 & 3 == 3 else first >> 1) & 0b101 for first in firsts)
 
 
 def _packets_up_to_empty(path: str, number: int) -> int:

@@ -53,6 +53,7 @@ _LOGGED_ORDERS = {"T": "tff", "B": "bff"}
 _STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # brands of HEIF
 # pixels: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
+MOST_TAGS = 4096  # most tags of a file, its streams and chapters; 300 are already many
 _RAW = {"h264", "hevc", "vvc", "av1", "obu"}  # containers without times or rate
 _NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
 # limits the sizes of pictures, and verifies checksums
@@ -183,6 +184,7 @@ def open_input(source: str) -> InputContainer:
         if isinstance(error, MemoryError):
             check_memory()
         raise _unreadable(source, error) from error
+    _check_tags(source, container)
     if container.metadata.get("major_brand", "").strip() in _STILL_BRANDS:
         container.close()
         raise MediaError(
@@ -217,6 +219,18 @@ def _unreadable(source: str, error: Exception) -> MediaError:
         reason = "" if isinstance(error, av.error.ArgumentError) else f" ({error})"
     expected = f"{unread}{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like"
     return MediaError(f"{expected}; others may become one: ffmpeg -i IN -c:v ffv1 -c:a copy OUT.mkv")
+
+
+def _check_tags(source: str, container: InputContainer) -> None:
+    """Refuse too many tags: each is compared with all others when a file is opened; 20,000 took 20 s."""
+    tags = len(container.metadata) + sum(len(stream.metadata) for stream in container.streams)
+    tags += sum(len(chapter["metadata"]) for chapter in container.chapters())
+    if tags > MOST_TAGS:
+        container.close()
+        raise MediaError(
+            f"{source}: {tags} titles and other tags, more than the {MOST_TAGS} that are taken for possible; "
+            "copy it without: ffmpeg -i IN -map 0 -map_metadata -1 -c copy OUT"
+        )
 
 
 def _check_file(source: str) -> None:

@@ -280,14 +280,8 @@ class VideoReader:
 
 def _frame(picture: VideoFrame) -> Frame:
     assert picture.pts is not None
-    return Frame(
-        planes_of(picture),
-        picture.pts,
-        picture.duration,
-        picture.key_frame,
-        picture.interlaced_frame,
-        picture.is_corrupt,
-    )
+    planes = planes_of(picture)
+    return Frame(planes, picture.pts, picture.duration, picture.interlaced_frame, picture.is_corrupt)
 
 
 # The frames that a start and a duration mean

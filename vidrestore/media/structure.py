@@ -61,7 +61,7 @@ def broken_structure(path: str) -> Iterator[str]:
                     yield from walk(file)
                     return
             for size, first in _TS_PACKETS.items():
-                if head[first::size][:2] == b"GG":
+                if head[first::size][:2] == b"\x47\x47":
                     yield from _transport_stream(file, size, first)
                     return
         except _BrokenError as error:

@@ -20,6 +20,7 @@ from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import check, earlier_summary, join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
+from vidrestore.media.source import PIPE
 
 T = TypeVar("T")
 
@@ -32,9 +33,8 @@ def divided(sequence: Sequence[T], count: int) -> list[Sequence[T]]:
 
 def check_shared(batch: Batch) -> None:
     """Raise OptionError for a batch that several processes can't restore together."""
-    for request in batch.requests():
-        if request.is_piped:
-            raise OptionError("several processes need a file to read and a file to write, not a pipe")
+    if PIPE in batch.sources or any(target.is_pipe for target in batch.outputs.values()):
+        raise OptionError("several processes need a file to read and a file to write, not a pipe")
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,6 @@ class Shard(Runner):
 
     number: int
     count: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.number <= self.count:
-            raise OptionError(
-                f"a shard must be one of 1/{self.count} to {self.count}/{self.count}, got "
-                f"{self.number}/{self.count}"
-            )
 
     def check(self, batch: Batch) -> None:
         for name in ("overwrite", "restart"):
