@@ -419,6 +419,8 @@ def test_notes_of_webp_and_tiff_are_left_out_with_a_warning_but_for_profiles_of_
 @pytest.mark.parametrize(
     "tag, word",
     [
+        ((0x103, 3, b"\6\0"), "JPEG"),
+        ((0x103, 3, b"\7\0"), "JPEG"),
         ((0x142, 3, b"\x20\0"), "tiles of width 32"),
         ((0x153, 3, b"\3\0\3\0\3\0"), "floating-point samples"),
         ((0x153, 3, b"\2\0"), "signed samples"),

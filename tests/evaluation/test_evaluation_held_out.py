@@ -15,7 +15,6 @@ from sample_videos import write_video
 from set_runs import configured
 from training_runs import SENSING, clip_run, pair_run, tiny_run
 
-from vidrestore import weights as weights_package
 from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.held_out import agree, held_out_rows, recipe_of
@@ -78,8 +77,7 @@ def bundle(folder: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, **chang
     """A manifest of one file, which eval then takes for what ships."""
     shutil.copy(weights, folder / weights.name)
     write_manifest([replace(read_card(weights), licence="CC0", **changes)], folder)
-    for module in (manifests, weights_package):
-        monkeypatch.setattr(module, "weights_folder", lambda: folder)
+    monkeypatch.setattr(manifests, "weights_folder", lambda: folder)
 
 
 def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
@@ -128,7 +126,7 @@ def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_ow
     assert same.verdict == "agrees"
     (other,) = held_out_rows(inside, load_model(weights), tmp_path / "others")
     assert (other.verdict, other.reference) == ("", {}) and other.measured["psnr"] != same.measured["psnr"]
-    with pytest.raises(ConfigError, match="no such folder, but tiny.toml has its clips there; name another"):
+    with pytest.raises(ConfigError, match="elsewhere/clips: no such folder; name that of your videos"):
         list(held_out_rows(inside, load_model(weights)))
 
 

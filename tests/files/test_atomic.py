@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.errors import MediaError
 from vidrestore.files import atomic
 from vidrestore.files.atomic import Partial, remove_partials, replacing
 
@@ -65,15 +64,6 @@ def test_a_file_of_the_same_name_and_content_is_replaced(tmp_path):
     partial.file.write(b"ours")
     partial.put_in_place(overwrite=False)
     assert target.read_text() == "ours" and names(tmp_path) == ["a.mkv"]
-
-
-def test_another_file_of_the_name_stays_unless_it_may_be_overwritten(tmp_path):
-    target, partial = tmp_path / "a.mkv", Partial(tmp_path / "a.mkv")
-    target.write_text("theirs")
-    with pytest.raises(MediaError):
-        partial.put_in_place(overwrite=False)
-    partial.discard()
-    assert target.read_text() == "theirs" and names(tmp_path) == ["a.mkv"]
 
 
 @posix

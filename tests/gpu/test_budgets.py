@@ -82,7 +82,7 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
         pytest.param("sr", "270p", 155, marks=pytest.mark.budgets),  # enlarged to 1080p
         ("sr", "480p", 155),
         # enlarged to 8K, of which fewer frames fit
-        pytest.param("sr", "1080p", 190, marks=pytest.mark.budgets),
+        pytest.param("sr", "1080p", 205, marks=pytest.mark.budgets),
     ],
 )
 def test_an_h100_restores_a_frame_by_few_launches(name, size, most):

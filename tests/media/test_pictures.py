@@ -177,17 +177,6 @@ def test_further_pages_are_refused_but_not_smaller_copies_and_masks(kind, pages,
             VideoReader(str(path))
 
 
-@pytest.mark.parametrize("compression", [6, 7])
-def test_jpeg_in_a_tiff_is_refused(compression, tmp_path):
-    """FFmpeg reads it as one grey, without an error. The compression is the value of tag 259."""
-    path = tmp_path / "a.tiff"
-    write_picture(path, (200, 100, 50))
-    before, entry, after = path.read_bytes().partition(struct.pack("<HHI", 259, 3, 1))
-    path.write_bytes(before + entry + struct.pack("<H", compression) + after[2:])
-    with pytest.raises(MediaError, match="holds JPEG in a TIFF, which FFmpeg reads wrong; save it as"):
-        VideoReader(str(path))
-
-
 def test_an_animated_webp_is_refused_as_an_animation(tmp_path):
     chunk = b"VP8X" + struct.pack("<I", 10) + b"\x02" + bytes(3) + bytes.fromhex("0f00000f0000")
     path = tmp_path / "a.webp"

@@ -125,7 +125,7 @@ def reference_attention(attention: VsrAttention, normal: Tensor) -> Tensor:
     writes it.
     """
     frames, channels, height, width = normal.shape
-    patch, heads = attention.grid.patch, attention.grid.heads
+    patch, heads = attention.patch, attention.heads
     tokens = []
     for project in (attention.query, attention.key, attention.value):
         vectors = F.unfold(project(normal), patch, stride=patch)  # (T, C * p * p, N)

@@ -116,7 +116,7 @@ def test_samples_are_clamped_and_rounded_to_eight_bits():
     assert result.tolist() == [0, 0, 0, 1, 255, 255]
 
 
-def test_the_first_frames_of_pictures_and_of_videos_are_read(tmp_path):
+def test_the_frames_of_pictures_and_of_videos_are_read(tmp_path):
     for number in range(3):
         write_rgb(tmp_path / "clip" / f"{number}.png", np.full((3, 32, 48), 40 * number, np.uint8))
     sequence = FrameSequence("clip", tmp_path / "clip", ("0.png", "1.png", "2.png"))

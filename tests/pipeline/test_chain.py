@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from vidrestore.pipeline import chain
 from vidrestore.pipeline.chain import at_once, buffered, find_trim, frames_ahead
 from vidrestore.working import HERE, Meter, begin_task, steps
 
@@ -211,15 +210,6 @@ def test_the_meter_counts_parts_of_frames_in_nested_steps():
         assert (seen, HERE.meter.frames) == ([0, 2, 4, 6], 8)
     finally:
         HERE.meter = None
-
-
-def test_idle_memory_is_returned_to_the_system_once_a_period(monkeypatch):
-    now, trimmed = [0.0], []
-    monkeypatch.setattr(chain, "find_trim", lambda: trimmed.append)
-    monkeypatch.setattr(chain.time, "monotonic", lambda: now[0])
-    for tenth in at_once(lambda item: item, range(70), 1, 1):
-        now[0] = tenth / 10
-    assert len(trimmed) == 3  # in seven seconds
 
 
 @pytest.mark.skipif(find_trim() is None, reason="the C library has no malloc_trim")

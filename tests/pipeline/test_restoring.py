@@ -26,9 +26,7 @@ LENGTH = IdentityRestorer.facts.clip
 
 
 class Working(IdentityRestorer):
-    """Does `work` on the planes and sigma of each clip, one clip at a time."""
-
-    facts = replace(IdentityRestorer.facts, parallel=1)
+    """Does `work` on the planes and sigma of each clip."""
 
     def __init__(self, work: Callable[[Planes, tuple[float, ...]], Planes]) -> None:
         super().__init__(RestoreOptions())

@@ -266,8 +266,8 @@ def test_a_thread_waits_for_what_another_one_computes():
         done.wait(10)
         return [7]
 
-    first = Thread(target=lambda: results.get(["key"], slow, room=2))
-    second = Thread(target=lambda: found.extend(results.get(["key"], lambda wanted: [8], room=2)))
+    first = Thread(target=lambda: results.get({0: "key"}, slow, room=2))
+    second = Thread(target=lambda: found.extend(results.get({3: "key"}, lambda wanted: [8], room=2).values()))
     first.start()
     begun.wait(10)
     second.start()
@@ -280,17 +280,17 @@ def test_a_thread_waits_for_what_another_one_computes():
 def test_a_failed_result_is_computed_again():
     results = ResultCache()
     with pytest.raises(ZeroDivisionError):
-        results.get(["key"], lambda wanted: [1 // 0], room=2)
-    assert results.get(["key"], lambda wanted: [5], room=2) == [5]
+        results.get({0: "key"}, lambda wanted: [1 // 0], room=2)
+    assert results.get({0: "key"}, lambda wanted: [5], room=2) == {0: 5}
 
 
 def test_the_latest_results_are_cached():
     results, computed = ResultCache(), list[int]()
 
     def compute(wanted: list[int]) -> list[int]:
-        computed.append(key)
-        return [10 * key]
+        computed.extend(wanted)
+        return [10 * frame for frame in wanted]
 
-    for key in (1, 2, 3, 2, 1):
-        assert results.get([key], compute, room=2) == [10 * key]
+    for frame in (1, 2, 3, 2, 1):
+        assert results.get({frame: f"key {frame}"}, compute, room=2) == {frame: 10 * frame}
     assert computed == [1, 2, 3, 1]

@@ -1,6 +1,5 @@
 """The denoising restorer: what it does to planes, which weights and devices it takes."""
 
-import gc
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from vidrestore.errors import CheckpointError
 from vidrestore.models import nonlocal_bayes
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig, config_of
+from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, config_of
 from vidrestore.models.noise_model import NoiseCurve
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains
 from vidrestore.options import RestoreOptions
@@ -250,19 +249,6 @@ def test_the_printed_network_denoises_too(weights):
     restorer = restorer_by(weights(Dust(DustConfig(patch=4, atoms=64))), match=False)
     restored = restorer.restore(clip(), (20.0,) * 3)
     assert [plane.shape for plane in restored] == [plane.shape for plane in clip()]
-
-
-def test_prepared_networks_are_cached_for_a_few_sigmas(weights):
-    restorer = restorer_by(weights(untrained()))
-    before = levels_in_memory()
-    for sigma in range(5, 20):
-        restorer.restore(clip(1)[:1], (float(sigma),))
-    assert 0 < levels_in_memory() - before <= 8
-
-
-def levels_in_memory() -> int:
-    gc.collect()
-    return sum(type(each) is LevelDust for each in gc.get_objects())
 
 
 def test_weights_that_take_measurements_are_refused(weights):

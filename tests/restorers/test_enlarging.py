@@ -94,7 +94,7 @@ def test_tiles_of_a_recurrent_network_equal_the_frame_where_it_is_local(tmp_path
 
 def test_clips_are_as_long_as_memory_allows_and_frames_are_tiled_if_memory_is_short(tmp_path):
     restorer = vsr_restorer(tmp_path, doubling())
-    restorer.config = RecurrentConfig()
+    restorer.recurrent = RecurrentConfig()
     for height, width in ((180, 320), (360, 640), (1080, 1920)):
         assert 3 * restorer.facts.radius <= restorer.clip_length(height, width) <= restorer.facts.clip
         assert restorer.memory(height, width) < 3.3e9
@@ -105,21 +105,17 @@ def test_clips_are_as_long_as_memory_allows_and_frames_are_tiled_if_memory_is_sh
 
 
 def test_the_kind_of_input_chooses_the_weights_unless_they_are_named(tmp_path, monkeypatch):
-    asked: list[tuple[str | None, str]] = []
+    asked: list[str] = []
 
-    def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Any:
-        asked.append((model, preferred))
+    def load_for(task: str, family: str, model: str, device: str) -> Any:
+        asked.append(model)
         raise CheckpointError("enough")
 
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.load_for", load_for)
     for options in ({}, {"input": "clean"}, {"input": "clean", "model": "mine"}):
         with pytest.raises(CheckpointError, match="enough"):
             VsrRestorer(RestoreOptions(device="cpu", **options))
-    assert asked == [
-        (None, COMPRESSED),
-        (None, CLEAN),
-        ("mine", CLEAN),
-    ]
+    assert asked == [COMPRESSED, CLEAN, "mine"]
     assert all(name in read_manifest() for name in TASKS["sr"].weights)
     with pytest.raises(OptionError, match="input must be 'auto', 'compressed' or 'clean', found 'raw'"):
         RestoreOptions(input="raw")

@@ -436,8 +436,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     cards = [save_network(folder / f"{name}.safetensors", Dust(config)) for name, config in networks.items()]
     write_manifest(cards, folder)
-    for module in ("vidrestore.weights", "vidrestore.weights.manifest"):
-        monkeypatch.setattr(sys.modules[module], "weights_folder", lambda: folder)
+    monkeypatch.setattr("vidrestore.weights.manifest.weights_folder", lambda: folder)
     return folder
 
 

@@ -1,9 +1,11 @@
 """Fixtures of all tests of training."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from training_runs import tiny_run
 
 from vidrestore.training.config import RunConfig
@@ -21,6 +23,14 @@ def hold_out_little(patched: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     hold_out_little(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    """Commands set the number of threads, by which sums differ in their last bits."""
+    count = torch.get_num_threads()
+    yield
+    torch.set_num_threads(count)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from vidrestore.training.config import (
     PairDataConfig,
     TrainingConfig,
     config_toml,
-    footage_settings,
     read_config,
     toml,
 )
@@ -140,8 +139,9 @@ def test_a_section_must_be_a_table(tmp_path, section):
         f'name = "a"\ntask = "denoise"\nfamily = "dust"\n{section} = 3\n'
         + others.replace("[data]\nsteps = 1", '[data]\nclips = "a"')
     )
-    with pytest.raises(ConfigError, match=f"{section} must be an object, found 3"):
-        read_config(path)
+    for data in (None, tmp_path):
+        with pytest.raises(ConfigError, match=f"{section} must be an object, found 3"):
+            read_config(path, data=data)
 
 
 def test_a_missing_file_and_one_that_is_not_toml_are_refused(tmp_path):
@@ -328,4 +328,4 @@ def test_clips_and_photos_may_lie_in_several_folders(tmp_path):
 
 def test_a_folder_of_data_with_too_long_a_name_is_refused_as_one_that_does_not_exist(tmp_path):
     with pytest.raises(ConfigError, match="1: no such folder"):
-        footage_settings(tmp_path / ("1" * 400), tmp_path / "run.toml")
+        read_config(write_config(tmp_path), data=tmp_path / ("1" * 400))

@@ -34,6 +34,7 @@ from vidrestore.training.objective import batch_loss, group_psnr, validation_sig
 from vidrestore.weights import read_card
 
 CPU = torch.device("cpu")
+EXACT = TrainingConfig(steps=1, precision="fp32")
 
 
 # Learning
@@ -79,7 +80,7 @@ def test_the_loss_is_the_squared_error_after_noise_weighted_by_its_level(tmp_pat
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(7))
     noisy = (clean + 20 * noise).round().clamp(0, 255)
     expected = (network(noisy, 20.0) - clean).square().mean() / 20**1.3
-    torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, "fp32"), expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, EXACT), expected, rtol=1e-4, atol=0)
 
 
 def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path):
@@ -107,7 +108,7 @@ def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path):
     noise = torch.randn(4, 20, 6, generator=torch.Generator().manual_seed(7))
     measured = network.measure(clean)
     expected = (network(measured + 20 * noise) - clean).square().mean() / 20**1.3
-    torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, "fp32"), expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, EXACT), expected, rtol=1e-4, atol=0)
 
 
 def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path):
@@ -115,7 +116,7 @@ def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path):
     groups = torch.randint(0, 256, (450, 20, 16), dtype=torch.uint8)
     with torch.no_grad():
         error = network(network.measure(groups.float())).clamp(0, 255) - groups
-    assert group_psnr(network, groups, 0.0, "fp32") == pytest.approx(
+    assert group_psnr(network, groups, 0.0, EXACT) == pytest.approx(
         10 * math.log10(255**2 / float(error.square().mean())), abs=1e-3
     )
 

@@ -20,6 +20,7 @@ from torch import distributed
 from training_runs import SMALL_VALIDATION, tiny_run, write_clips, write_config
 
 from vidrestore.errors import ConfigError
+from vidrestore.training.config import TrainingConfig
 from vidrestore.training.data.batches import Share
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss
@@ -27,6 +28,7 @@ from vidrestore.training.parallel import LostError, ProcessGroup
 from vidrestore.weights import load_model
 
 CPU = torch.device("cpu")
+EXACT = TrainingConfig(steps=1, precision="fp32")
 
 
 # Signals
@@ -221,8 +223,8 @@ def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path):
 def test_the_mean_loss_of_the_shares_is_the_loss_of_the_batch(tmp_path):
     network = Run(tiny_run(tmp_path), tmp_path, CPU).network
     clean = 255 * torch.rand(6, 20, 16)
-    parts = [batch_loss(network, clean, 20.0, 7, "fp32", Share(rank, 3)) for rank in range(3)]
-    torch.testing.assert_close(torch.stack(parts).mean(), batch_loss(network, clean, 20.0, 7, "fp32"))
+    parts = [batch_loss(network, clean, 20.0, 7, EXACT, Share(rank, 3)) for rank in range(3)]
+    torch.testing.assert_close(torch.stack(parts).mean(), batch_loss(network, clean, 20.0, 7, EXACT))
     assert len({float(part.detach()) for part in parts}) == 3
 
 

@@ -2,6 +2,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,10 +44,11 @@ def saved(path: Path, width: int = 4, **settings: Any) -> Card:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder of weights with a manifest: one bundled file."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of bundled weights: a manifest and one file."""
     folder = tmp_path / "weights"
     folder.mkdir()
+    monkeypatch.setattr("vidrestore.weights.manifest.weights_folder", lambda: folder)
     write_manifest([replace(saved(folder / "tiny-denoise.safetensors"), licence="Apache-2.0")], folder)
     return folder
 
@@ -271,8 +273,8 @@ def test_a_card_of_wrong_types_is_one_line_that_names_the_file(tmp_path, key, te
 def test_a_tensor_that_is_not_finite_is_named(tmp_path, value):
     saved(tmp_path / "a.safetensors")
     rewritten(tmp_path / "a.safetensors", {"linear.bias": torch.tensor([0, value, 0, 0])})
-    (verdict,) = weights.verify([str(tmp_path / "a.safetensors")])
-    assert verdict.state == "damaged" and "linear.bias: has NaN or infinity" in verdict.message
+    ((_, problem),) = weights.verify([str(tmp_path / "a.safetensors")])
+    assert "linear.bias: has NaN or infinity" in problem
 
 
 def test_an_unknown_family_is_answered_with_the_known_ones(tmp_path):
@@ -305,7 +307,7 @@ def test_files_that_are_not_weights_are_refused_with_the_reason(tmp_path):
 
 
 def test_a_name_of_the_manifest_loads_its_file(folder):
-    model = load_model("tiny-denoise", folder=folder)
+    model = load_model("tiny-denoise")
     assert torch.equal(model.network.linear.weight, tiny().linear.weight)
     assert model.card.licence == "Apache-2.0"
 
@@ -316,23 +318,25 @@ def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(folder, m
     monkeypatch.setattr(
         hashlib, "file_digest", lambda stream, name: hashed.append(stream) or digest(stream, name)
     )
-    name = next(iter(read_manifest(folder)))
-    for source, times in ((name, 1), (folder / str(read_manifest(folder)[name].file), 1)):
+    name = next(iter(read_manifest()))
+    for source, times in ((name, 1), (folder / str(read_manifest()[name].file), 1)):
         hashed.clear()
-        assert weights.card_of(source, folder).family == "tiny" and not hashed
-        load_model(source, folder=folder)
+        assert weights.card_of(source).family == "tiny" and not hashed
+        load_model(source)
         assert len(hashed) == times
 
 
 def test_the_bundled_manifest_is_sound_and_its_files_load():
-    verdicts = list(weights.verify())
-    assert [verdict.name for verdict in verdicts] == list(read_manifest())
-    assert not [verdict for verdict in verdicts if verdict.state == "damaged"]
+    entries = json.loads((weights.weights_folder() / "manifest.json").read_text())["weights"]
+    assert list(weights.verify()) == [(entry["name"], "") for entry in entries]
+    for entry in entries:
+        card = read_card(weights.weights_folder() / entry["file"]).to_entry()
+        assert all(card[key] == entry[key] for key in ("family", "config", "task"))
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(folder):
     with pytest.raises(CheckpointError, match="no weights named 'dust'; the manifest has: tiny-denoise"):
-        load_model("dust", folder=folder)
+        load_model("dust")
 
 
 def flipped(content: bytes) -> bytes:
@@ -346,62 +350,49 @@ def flipped(content: bytes) -> bytes:
             lambda path: path.write_bytes(flipped(path.read_bytes())),
             r"sha256 [0-9a-f]{12}… but the manifest says [0-9a-f]{12}…; fetch the file again",
         ),
-        (
-            lambda path: edit_manifest(path.parent, config={"width": 5}),
-            r"config {'width': 4}, but the manifest says {'width': 5}",
-        ),
         (Path.unlink, "the file of 'tiny-denoise' is missing"),
     ],
-    ids=["a bit", "the manifest", "all"],
+    ids=["a bit", "all"],
 )
 def test_a_file_that_is_not_the_manifests_is_refused(folder, damage, message):
     damage(folder / "tiny-denoise.safetensors")
     with pytest.raises(CheckpointError, match=message):
-        load_model("tiny-denoise", folder=folder)
-    [verdict] = weights.verify(folder=folder)
-    assert (verdict.name, verdict.state) == ("tiny-denoise", "damaged")
+        load_model("tiny-denoise")
+    [(name, problem)] = weights.verify()
+    assert name == "tiny-denoise" and re.search(message, problem)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"sha256": None}, "missing: sha256"),
-        ({"sha256": "abc"}, "sha256 must have the form .*, found 'abc'"),
         ({"colour": "red"}, "unknown: colour; there are: name, family"),
         ({"bytes": "12"}, "bytes must be a valid integer, found '12'"),
         ({"bytes": True}, "bytes must be a valid integer, found True"),
         ({"config": []}, r"config must be an object, found \[\]"),
-        ({"name": "Tiny Denoise"}, "name must have the form .*, found 'Tiny Denoise'"),
-        ({"file": "../../etc/x.safetensors"}, "file must have the form .*, found '../../etc/x.safetensors'"),
-        ({"file": None}, "missing: file"),
     ],
     ids=lambda value: None if isinstance(value, str) else json.dumps(value),
 )
 def test_a_wrong_entry_is_refused_with_its_place_and_the_expected_value(folder, changes, message):
     edit_manifest(folder, **changes)
-    with pytest.raises(CheckpointError, match=rf"manifest\.json, entry 0 \(.*\): {message}"):
-        read_manifest(folder)
+    with pytest.raises(CheckpointError, match=rf"manifest\.json, entry 0: {message}"):
+        read_manifest()
 
 
-def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder):
+def test_a_manifest_must_be_json_of_this_version(folder):
     path = folder / "manifest.json"
-    entry = json.loads(path.read_text())["weights"][0]
     for text, message in [
         ("{", "can't be read as JSON"),
         ("[]", 'expected {"version": 1'),
         ('{"version": 2, "weights": []}', "another version of vidrestore wrote it"),
         (json.dumps({"version": 1, "weights": [3]}), "entry 0 must be an object, found 3"),
-        (
-            json.dumps({"version": 1, "weights": [entry, entry]}),
-            "entry 1: the name 'tiny-denoise' is there twice",
-        ),
     ]:
         path.write_text(text)
         with pytest.raises(CheckpointError, match=message):
-            read_manifest(folder)
+            read_manifest()
     path.unlink()
     with pytest.raises(CheckpointError, match="the manifest is missing"):
-        read_manifest(folder)
+        read_manifest()
 
 
 # The hub, imitated on this machine

@@ -114,14 +114,13 @@ def train(
             on_event(Reached("load"))  # torch, which takes seconds
         import torch
 
-        from vidrestore.training.config import config_toml, footage_settings, read_config
+        from vidrestore.training.config import config_toml, read_config
         from vidrestore.training.loop import train as run
         from vidrestore.training.networks import with_full_model
 
         if threads:
             torch.set_num_threads(threads)
-        data_settings = footage_settings(data, config) if data else []
-        recipe = read_config(config, [*data_settings, *(settings or ())])
+        recipe = read_config(config, settings or (), data)
         reading = _reading(cache, cache_gb, skip_bad, workers)
         if print_config:
             show(*config_toml(with_full_model(recipe)).splitlines())

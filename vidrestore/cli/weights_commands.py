@@ -68,9 +68,9 @@ def verify(
     from vidrestore.weights import verify
 
     damaged = 0
-    for verdict in verify(names):
-        show(f"{verdict.name}: {verdict.state}{f' ({verdict.message})' if verdict.message else ''}")
-        damaged += verdict.state == "damaged"
+    for name, problem in verify(names):
+        show(f"{name}: {f'damaged ({problem})' if problem else 'ok'}")
+        damaged += bool(problem)
     if damaged:
         raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.held_out import evaluate_bundled, evaluate_recipe
+from vidrestore.evaluation.held_out import evaluate_held_out
 from vidrestore.evaluation.reference import compare_videos
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.restorers.devices import torch_device
@@ -68,10 +68,10 @@ def evaluate(
         )
     device, folder = str(torch_device(device)), None if data is None else Path(data)
     _check_suite(suite, bool(systems or sets), bool(videos))
-    if config is not None:
-        return evaluate_recipe(Path(config), weights, folder, device, on_progress)
-    if suite is None or suite == "bundled":
-        return evaluate_bundled(weights, folder, device, on_progress)
+    if suite in (None, "bundled"):
+        return evaluate_held_out(
+            None if config is None else Path(config), weights, folder, device, on_progress
+        )
     result: Result = _tables().evaluate_table(suite, folder, weights, systems, sets, device, on_progress)
     return result
 

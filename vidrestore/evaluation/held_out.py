@@ -92,12 +92,6 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
         dataset = config.data if data is None else replace(config.data, folder=str(data.resolve()))
         return replace(config, data=dataset), True
     if data is None:
-        for folder in (config.folder / name for name in config.data.clip_folders):
-            if not folder.is_dir():
-                raise ConfigError(
-                    f"{folder}: no such folder, but {config.path.name} has its clips there; name another "
-                    "with `data`"
-                )
         return config, True
     names = {path.name for path in find_footage(data, (), CLIP_SUFFIXES)}
     if not names:
@@ -137,44 +131,36 @@ PROTOCOL = (
 OTHER_CLIPS = "other clips than those of the manifest's values, so the two are not compared"
 
 
-def evaluate_bundled(
-    weights: Sequence[str], data: Path | None, device: str, on_progress: OnProgress
+def evaluate_held_out(
+    config: Path | None,
+    weights: Sequence[str],
+    data: Path | None,
+    device: str,
+    on_progress: OnProgress,
 ) -> Result:
-    """Measure weights on the held-out data of their training configurations; by default all weights of the
-    manifest.
+    """Measure weights on the held-out data of a training configuration, by default those of its name;
+    without a configuration, each on that of its own, by default all of the manifest.
     """
-    names = weights or [*read_manifest()]
-    rows = tuple(row for name in names for row in _rows(name, None, data, device, on_progress))
-    return _result("bundled", "Held-out metrics of bundled weights", rows, data)
-
-
-def evaluate_recipe(
-    config: Path, weights: Sequence[str], data: Path | None, device: str, on_progress: OnProgress
-) -> Result:
-    """Measure weights on the held-out data of one training configuration; by default the manifest's weights
-    of the configuration's name.
-    """
-    recipe = read_config(config)
-    if not weights and recipe.name not in read_manifest():
-        raise ConfigError(f"{config}: no weights named {recipe.name!r} are bundled; name some with `weights`")
-    rows = tuple(
-        row for name in weights or [recipe.name] for row in _rows(name, recipe, data, device, on_progress)
-    )
-    has_held_out = data is not None or recipe.data.validation
-    title = "Held-out metrics by" if has_held_out else "Metrics on the training data (it holds none out) of"
-    return _result(f"config {config.name}", f"{title} {config}", rows, data)
-
-
-def _rows(
-    name: str, recipe: RunConfig | None, data: Path | None, device: str, on_progress: OnProgress
-) -> Iterator[Row]:
-    on_progress(f"{name}: reading clips, measuring")
-    model = load_model(name, device)
-    yield from held_out_rows(recipe or recipe_of(model.card), model, data)
-
-
-def _result(suite: str, title: str, rows: tuple[Row, ...], data: Path | None) -> Result:
+    recipe, suite, title = None, "bundled", "Held-out metrics of bundled weights"
+    if config is not None:
+        recipe = read_config(config)
+        if not weights and recipe.name not in read_manifest():
+            raise ConfigError(
+                f"{config}: no weights named {recipe.name!r} are bundled; name some with `weights`"
+            )
+        weights = weights or [recipe.name]
+        has_held_out = data is not None or recipe.data.validation
+        metrics = (
+            "Held-out metrics by" if has_held_out else "Metrics on the training data (it holds none out) of"
+        )
+        suite, title = f"config {config.name}", f"{metrics} {config}"
+    weights = weights or [*read_manifest()]
+    rows: list[Row] = []
+    for name in weights:
+        on_progress(f"{name}: reading clips, measuring")
+        model = load_model(name, device)
+        rows += held_out_rows(recipe or recipe_of(model.card), model, data)
     unlisted = dict.fromkeys(row.weights for row in rows if row.verdict == "not listed")
     notes = [f"{name}: its manifest card has no values for these clips" for name in unlisted]
     notes += [OTHER_CLIPS] * any(not row.verdict for row in rows if data is not None)
-    return Result(suite, title, "manifest", rows, PROTOCOL, tuple(notes))
+    return Result(suite, title, "manifest", tuple(rows), PROTOCOL, tuple(notes))

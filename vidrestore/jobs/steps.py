@@ -109,7 +109,7 @@ class Steps:
     @property
     def changes(self) -> tuple[tuple[str, Changes], ...]:
         """The task and the changes of each step that compares its frames with their sources."""
-        counted = ((stage.task, stage.changes) for stage in self.stages)
+        counted = ((stage.task, stage.conversion.changes) for stage in self.stages)
         return tuple((task, changes) for task, changes in counted if changes.frames)
 
     def planned(self, frames: Iterable[Frame], timeline: Timeline) -> Iterator[PlannedClip]:

@@ -113,14 +113,15 @@ def nonlocal_bayes(
     noisy, estimate = noisy.contiguous(), estimate.contiguous()
     residual = (noisy - estimate).to(dtype)
     guide = noise.brightness
-    curve = None if guide is None else noise_curve(noisy, estimate, guide, tracks, side)
+    if guide is not None:
+        curve = noise_curve(noisy, estimate, guide, tracks, side)
     total = torch.zeros_like(estimate).view(-1)
     origins = []
     for part in steps(tracks.split(chunk)):
         groups = similar(estimate, part, side, samples)
         first, rest = (patches_at(plane, groups, side) for plane in (estimate, residual))
         variance = first.new_full((len(groups), 1, 1), noise.sigma**2)
-        if guide is not None and curve is not None:
+        if guide is not None:
             variance *= curve.at(patches_at(guide, part, side).mean((1, 2), keepdim=True))
         change = bayes_change(first, rest, variance, gains, noise.whitener, noise.frames)
         add_patches(total, groups, noisy.shape[2], change.float())

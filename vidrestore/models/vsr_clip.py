@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_transformer import VsrAttention, VsrTransformer
-
-NEIGHBOURS = 2  # frames whose state after attention is stored
+from vidrestore.models.vsr_transformer import VsrAttention, VsrFeedForward, VsrTransformer
 
 
 class VsrClip:
@@ -52,69 +49,57 @@ class VsrClip:
         share results. Raises ValueError if the network can't take that frame size or number of frames.
         """
         self.network.check_size(len(window), *self.frames[0].shape[-2:])
-        maps = Window(self, tuple(window)).maps(self.network.config.blocks, position)
-        return self.network.finish(maps, self.frames[window[position]])
+        return self.network.finish(self._maps(window, position), self.frames[window[position]])
+
+    def _maps(self, window: Sequence[int], position: int) -> Tensor:
+        """Return the last block's output for one frame of a window."""
+        count, wanted = len(window), [position]
+        # blocks, last first, with the frames that are needed after their attention, and as their output
+        stages = []
+        for depth in reversed(range(self.network.config.blocks)):
+            block = self.network.block(depth)
+            around = sorted({other for frame in wanted for other in (frame, *_neighbours(frame, count))})
+            attended = around if block.feed_forward else wanted
+            stages.append((block, attended, wanted))
+            wanted = list(range(count)) if block.attention else attended
+        positions = self.network.positions(count, self.features(window[0]))
+        maps = {frame: self.features(window[frame]) + positions[frame] for frame in wanted}
+        for block, attended, wanted in reversed(stages):
+            if block.attention:
+                maps = _attended(block.attention, maps, attended)
+            if block.feed_forward:
+                maps = self._fed(block.feed_forward, maps, window, wanted)
+            else:
+                maps = {frame: block.alone(maps[frame]) for frame in wanted}
+        return maps[position]
+
+    def _fed(
+        self, layer: VsrFeedForward, maps: dict[int, Tensor], window: Sequence[int], wanted: list[int]
+    ) -> dict[int, Tensor]:
+        """Return the wanted frames' maps after a feed-forward layer, which also takes their neighbours'."""
+        normal = {frame: layer.norm(states) for frame, states in maps.items()}
+        results = {}
+        for frame in wanted:
+            earlier, later = (
+                warp(normal[other], self.flow(window[frame], window[other]))
+                for other in _neighbours(frame, len(window))
+            )
+            picture = self.frames[window[frame]].to(self.network.dtype)
+            results[frame] = layer(maps[frame], picture, later, earlier)
+        return results
 
 
-class Window:
-    """The states of one window's frames, computed when needed. Frames are numbered from 0 in the window."""
+def _neighbours(frame: int, count: int) -> tuple[int, int]:
+    """Return the frames before and after one of `count`; at the ends it is its own neighbour."""
+    return max(frame - 1, 0), min(frame + 1, count - 1)
 
-    def __init__(self, clip: VsrClip, indices: tuple[int, ...]) -> None:
-        self.clip, self.indices = clip, indices
-        self.network = clip.network
-        self.positions = self.network.positions(len(indices), clip.features(indices[0]))
-        depth = self.network.config.blocks
-        self._prepared: list[dict[int, tuple[Tensor, Tensor]]] = [{} for _ in range(depth)]
-        self._attended: list[dict[int, tuple[Tensor, Tensor]]] = [{} for _ in range(depth)]
-        self._fed: list[dict[int, Tensor]] = [{} for _ in range(depth)]
 
-    def maps(self, depth: int, frame: int) -> Tensor:
-        """Return the input of block `depth` for a frame, or the last block's output."""
-        if not depth:
-            return self.clip.features(self.indices[frame]) + self.positions[frame]
-        cache = self._fed[depth - 1]
-        if frame not in cache:
-            cache[frame] = self._feed(depth - 1, frame)
-        return cache[frame]
-
-    def attended(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
-        """Return the maps of a frame after the attention of a block, and those that neighbours take."""
-        cache, block = self._attended[depth], self.network.block(depth)
-        if frame not in cache:
-            maps = self._mixed(depth, frame, block.attention) if block.attention else self.maps(depth, frame)
-            cache[frame] = maps, block.feed_forward.norm(maps) if block.feed_forward else maps
-            if len(cache) > NEIGHBOURS:
-                del cache[next(iter(cache))]
-        return cache[frame]
-
-    def _mixed(self, depth: int, frame: int, attention: VsrAttention) -> Tensor:
-        inputs = [self.maps(depth, other) for other in range(len(self.indices))]
-        prepared_states = self._prepared
-        # free the states before the block, whose input is known now for all frames
-        for states in (prepared_states[:depth], self._attended[:depth], self._fed[: max(0, depth - 1)]):
-            for state in states:
-                state.clear()
-        for other, maps in enumerate(inputs):
-            if other not in prepared_states[depth]:
-                prepared_states[depth][other] = attention.prepare(attention.norm(maps))
-        keys, values = zip(*(prepared_states[depth][other] for other in range(len(inputs))), strict=True)
-        normal = attention.norm(inputs[frame])
-        tokens = attention.mix(attention.queries(normal), keys, values)
-        return attention.finish(inputs[frame], normal, tokens)
-
-    def _feed(self, depth: int, frame: int) -> Tensor:
-        block = self.network.block(depth)
-        if block.feed_forward is None:
-            return cast("Tensor", block.alone(self.attended(depth, frame)[0]))
-        earlier = self._neighbour(depth, frame, -1)  # in order of time, in which states are evicted
-        maps, _ = self.attended(depth, frame)
-        later = self._neighbour(depth, frame, 1)
-        picture = self.clip.frames[self.indices[frame]].to(self.network.dtype)
-        fed: Tensor = block.feed_forward(maps, picture, later, earlier)
-        return fed
-
-    def _neighbour(self, depth: int, frame: int, step: int) -> Tensor:
-        """Return the maps that a frame takes from the one `step` on, warped; at the ends from itself."""
-        other = frame + step if 0 <= frame + step < len(self.indices) else frame
-        _, normal = self.attended(depth, other)
-        return warp(normal, self.clip.flow(self.indices[frame], self.indices[other]))
+def _attended(attention: VsrAttention, maps: dict[int, Tensor], wanted: list[int]) -> dict[int, Tensor]:
+    """Return the wanted frames' maps after attention to all frames of a window."""
+    normal = {frame: attention.norm(states) for frame, states in maps.items()}
+    keys, values = zip(*map(attention.prepare, normal.values()), strict=True)
+    results = {}
+    for frame in wanted:
+        tokens = attention.mix(attention.queries(normal[frame]), keys, values)
+        results[frame] = attention.finish(maps[frame], normal[frame], tokens)
+    return results

@@ -127,31 +127,6 @@ def positional_encoding(frames: int, channels: int, height: int, width: int) -> 
     return waves[:frames]
 
 
-@dataclass(frozen=True)
-class TokenGrid:
-    """Cuts maps (B, C, H, W) into tokens: patches of `patch` pixels, split by channels among `heads`."""
-
-    patch: int
-    heads: int = 1
-
-    def cut(self, maps: Tensor) -> Tensor:
-        """Cut (B, C, H, W) into (B * heads, tokens, d). In a token the channel comes last."""
-        count, channels, height, width = maps.shape
-        shape = (height // self.patch, self.patch, width // self.patch, self.patch)
-        pieces = maps.permute(0, 2, 3, 1).reshape(count, *shape, self.heads, channels // self.heads)
-        return pieces.permute(0, 5, 1, 3, 2, 4, 6).reshape(
-            count * self.heads, shape[0] * shape[2], self.patch**2 * channels // self.heads
-        )
-
-    def join(self, tokens: Tensor, shape: torch.Size) -> Tensor:
-        """Join tokens to maps of `shape`: the inverse of `cut`."""
-        count, channels, height, width = shape
-        rows, columns = height // self.patch, width // self.patch
-        pieces = tokens.view(count, self.heads, rows, columns, self.patch, self.patch, channels // self.heads)
-        maps = pieces.permute(0, 2, 4, 3, 5, 1, 6).reshape(count, height, width, channels)
-        return maps.permute(0, 3, 1, 2)
-
-
 class VsrAttention(nn.Module):
     """Spatial-temporal convolutional self-attention (Section 4.1).
 
@@ -164,7 +139,7 @@ class VsrAttention(nn.Module):
 
     def __init__(self, features: int, heads: int, patch: int) -> None:
         super().__init__()
-        self.grid = TokenGrid(patch, heads)
+        self.patch, self.heads = patch, heads
         self.norm = MapNorm(features)
         self.query = nn.Conv2d(features, features, 3, padding=1, groups=features)
         self.key = nn.Conv2d(features, features, 3, padding=1, groups=features)
@@ -183,11 +158,11 @@ class VsrAttention(nn.Module):
         """Return keys and values (B * heads, tokens, d) of normalised maps (B, C, H, W)."""
         # compute both before cutting either, which fragments memory less
         key, value = (self.key(normal), self.value(normal))
-        return self.grid.cut(key), self.grid.cut(value)
+        return self.cut(key), self.cut(value)
 
     def queries(self, normal: Tensor) -> Tensor:
         """Return queries (B * heads, tokens, d), scaled."""
-        tokens = self.grid.cut(self.query(normal))
+        tokens = self.cut(self.query(normal))
         return tokens / math.sqrt(tokens.shape[-1])
 
     @staticmethod
@@ -208,8 +183,27 @@ class VsrAttention(nn.Module):
 
     def finish(self, maps: Tensor, normal: Tensor, tokens: Tensor) -> Tensor:
         """Join the tokens, apply the output convolution, and add the residual."""
-        mixed: Tensor = self.output(self.grid.join(tokens, maps.shape))
+        mixed: Tensor = self.output(self.joined(tokens, maps.shape))
         return maps + normal + mixed
+
+    def cut(self, maps: Tensor) -> Tensor:
+        """Cut (B, C, H, W) into (B * heads, tokens, d), patches split by channels among the heads. In a token
+        the channel comes last.
+        """
+        count, channels, height, width = maps.shape
+        shape = (height // self.patch, self.patch, width // self.patch, self.patch)
+        pieces = maps.permute(0, 2, 3, 1).reshape(count, *shape, self.heads, channels // self.heads)
+        return pieces.permute(0, 5, 1, 3, 2, 4, 6).reshape(
+            count * self.heads, shape[0] * shape[2], self.patch**2 * channels // self.heads
+        )
+
+    def joined(self, tokens: Tensor, shape: torch.Size) -> Tensor:
+        """Join tokens to maps of `shape`: the inverse of `cut`."""
+        count, channels, height, width = shape
+        rows, columns = height // self.patch, width // self.patch
+        pieces = tokens.view(count, self.heads, rows, columns, self.patch, self.patch, channels // self.heads)
+        maps = pieces.permute(0, 2, 4, 3, 5, 1, 6).reshape(count, height, width, channels)
+        return maps.permute(0, 3, 1, 2)
 
 
 class ResidualBlock(nn.Module):

@@ -69,7 +69,6 @@ class Dataset:
     pairs: Mapping[str, tuple[Pairs, ...]] = field(default_factory=dict)
     clips: Mapping[str, tuple[tuple[Clips, ...], ...]] = field(default_factory=dict)
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # see `Sequences`, by split
-    matlab: tuple[str, ...] = ()  # globs of files that hold the pictures, which are not supported
 
     @property
     def kind(self) -> Kind:
@@ -124,13 +123,6 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
     """Return an error that names the place, the files found, the layout expected, and the way out."""
     if not root.is_dir():
         return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.expected}")
-    for pattern in dataset.matlab:
-        if files := sorted(root.glob(pattern)):
-            return DatasetError(
-                f"{files[0]}: holds pictures in a MATLAB file, which is not supported; write its blocks as "
-                "PNG files of equal names (scipy.io.loadmat returns an array of 40x32 blocks of 256x256 R, "
-                f"G, B); expected of {name}: {dataset.expected}"
-            )
     entries = listing(root)
     more = f" and {len(entries) - MOST_NAMES} more" if len(entries) > MOST_NAMES else ""
     return DatasetError(

@@ -23,7 +23,6 @@ from vidrestore.frames import Frame, VideoInfo
 from vidrestore.options import LEAST_TILE, RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.pipeline.conversions import (
-    Changes,
     PlaneConversion,
     RgbConversion,
     Samples,
@@ -84,11 +83,6 @@ class ClipRestorer:
         self.share = 1.0  # of a frame's work, if there are several steps
         self._counting = Lock()
 
-    @property
-    def changes(self) -> Changes:
-        """The changes so far, if restored pictures are compared with their sources."""
-        return self.conversion.changes
-
     def timeline(self, cuts: list[int]) -> Timeline:
         """Return an empty timeline of this step's clips for frames with these cuts."""
         return Timeline(self.length, self.overlap, cuts=cuts)
@@ -118,8 +112,8 @@ class ClipRestorer:
             yield from map(self._finished, join_clips(_pieces(restored), _fade, span))
 
     def clips_at_once(self) -> int:
-        """Return how many clips to restore at the same time."""
-        return self.restorer.facts.parallel or max(1, self.conversion.clips_at_once(self.threads))
+        """Return how many clips to restore at the same time: a device works on one, a core on each."""
+        return max(1, self.conversion.clips_at_once(self.threads)) if self.device.type == "cpu" else 1
 
     def _uploading(self, clips: Iterator[EdgedClip]) -> Generator[EdgedClip]:
         """Yield the clips, each on its way to the device while earlier ones are restored."""

@@ -35,7 +35,6 @@ class Facts:
     cached: bool = False  # results for frames that clips share are cached for the next clip
     scale: int = 1  # size of the output over that of the source
     needs_sigma: bool = False  # noise must be given or measured
-    parallel: int = 0  # clips restored at once, one per thread; 0: as many as cores and memory allow
     warnings: tuple[str, ...] = ()  # warnings for the user, before work begins
     files: tuple[tuple[str, str], ...] = ()  # name and checksum of each file of weights, if they are several
 

@@ -95,7 +95,6 @@ class DenoiseRestorer:
             overlap=1,
             radius=GROUP - 1,
             needs_sigma=True,
-            parallel=0 if self.device.type == "cpu" else 1,
             warnings=_range_warning(self.network, model.card.name, options.sigma),
         )
         # bytes of a group's codes, and of a group of similar patches, temporary ones included

@@ -7,6 +7,7 @@ A network takes single frames, or a frame and its neighbours (`restorers.base.Pi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
@@ -101,7 +102,6 @@ class PictureRestorer:
             radius=radius,
             cached=True,
             scale=form.scale,
-            parallel=1 if self.on_gpu else 0,
         )
 
     def clip_length(self, height: int, width: int) -> int:
@@ -209,23 +209,19 @@ class PictureRestorer:
         for start in range(0, len(places), clip.batch):
             part = places[start : start + clip.batch]
             # the same frame, seen with other neighbours, has another result
-            keys = [
-                (clip.half, *(clip.first + number for number in self.window(index, len(clip.frames))))
+            keys = {
+                index: (clip.half, *(clip.first + number for number in self.window(index, len(clip.frames))))
                 for index in part
-            ]
-
-            def missing(positions: Sequence[int], part: Sequence[int] = part) -> Iterable[T]:
-                return compute(clip, [part[position] for position in positions])
-
-            results |= zip(part, clip.cache.get(keys, missing, room), strict=True)
+            }
+            results |= clip.cache.get(keys, partial(compute, clip), room)
         return results
 
 
 def default_model(task: str, options: RestoreOptions) -> Model:
     """Return the weights that the options name, else the task's default. Raises CheckpointError."""
+    default = CAMERA_DENOISER if task == "denoise" else TASKS[task].weights[0]
     device = str(torch_device(options.device))
-    preferred = CAMERA_DENOISER if task == "denoise" else TASKS[task].weights[0]
-    return load_for(task, FAMILY, options.model, device, preferred, options.family)
+    return load_for(task, FAMILY, options.model or default, device, options.family)
 
 
 def pick(pictures: Tensor, indices: Sequence[int]) -> Tensor:

@@ -104,7 +104,7 @@ class WeatherRestorer(PictureRestorer):
     def _room(self, frames: Tensor) -> int:
         """Return how many restored frames the clips need that are restored at once, and one more clip."""
         memory = self.memory(frames.shape[-2], frames.shape[-1])
-        clips = self.facts.parallel or max(1, min(self.threads, CPU_MEMORY // memory))
+        clips = 1 if self.on_gpu else max(1, min(self.threads, CPU_MEMORY // memory))
         return 2 * RADIUS + (clips + 1) * (self.facts.clip - self.facts.overlap)
 
 

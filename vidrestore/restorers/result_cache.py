@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any, TypeVar
@@ -26,33 +26,33 @@ class ResultCache:
         self.results: dict[Hashable, Future[Any]] = {}
 
     def get(
-        self, keys: Sequence[Hashable], compute: Callable[[list[int]], Iterable[T]], room: int
-    ) -> list[T]:
-        """Return the result of each key. `compute` is called once, with the positions of those keys that no
-        thread has computed or is computing; for the others' results this thread waits. The latest `room`
-        results are cached.
+        self, keys: Mapping[int, Hashable], compute: Callable[[list[int]], Iterable[T]], room: int
+    ) -> dict[int, T]:
+        """Return results by frame, which have these keys. `compute` is called once, with those frames whose
+        results no thread has computed or is computing; for the others' results this thread waits. The latest
+        `room` results are cached.
         """
         with self.lock:
             missing = []
-            for position, key in enumerate(keys):
+            for frame, key in keys.items():
                 if key not in self.results:
                     self.results[key] = Future()
-                    missing.append(position)
-            results = [self.results[key] for key in keys]
+                    missing.append(frame)
+            results = {frame: self.results[key] for frame, key in keys.items()}
             for oldest in list(self.results)[:-room]:
                 del self.results[oldest]
         if missing:
             try:
-                for position, result in zip(missing, compute(missing), strict=True):
-                    results[position].set_result(result)
+                for frame, result in zip(missing, compute(missing), strict=True):
+                    results[frame].set_result(result)
             except BaseException as error:
                 with self.lock:
-                    for position in missing:
-                        self.results.pop(keys[position], None)
-                for position in missing:
-                    results[position].set_exception(error)
+                    for frame in missing:
+                        self.results.pop(keys[frame], None)
+                for frame in missing:
+                    results[frame].set_exception(error)
         try:
-            return [result.result() for result in results]
+            return {frame: result.result() for frame, result in results.items()}
         except Stopped:  # not in a block that others wait for
             check_stop()
         return self.get(keys, compute, room)

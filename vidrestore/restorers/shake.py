@@ -26,7 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.linear_light import from_light, to_light
-from vidrestore.models.deconvolution import centroid, kernel_of, scaled_kernel, sharpened
+from vidrestore.models.alignment import LUMA
+from vidrestore.models.deconvolution import CLIPPED, centroid, kernel_of, scaled_kernel, sharpened
 from vidrestore.noise.white import NoiseEstimator
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip
@@ -34,7 +35,6 @@ from vidrestore.tiling import blend_window, tile_spans
 from vidrestore.working import steps
 
 METHOD = "deconvolution"
-LUMA = (0.299, 0.587, 0.114)
 NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure function
 SOFT = 0.25  # ratio from which no kernel is searched for
 SOFTER = (0.18, 0.22)  # ratios between which the share of the network falls to nothing
@@ -47,7 +47,6 @@ WIDEST = 52.0  # most of the product of the spreads along and across: more fills
 STRAY = 0.02  # light below black or above white, beyond which a sample strays
 MOST_STRAYS, FEW_STRAYS = 0.05, 0.005  # shares of samples: of a believable kernel, of one beyond doubt
 MOST_DETAIL, RICH_DETAIL = 0.55, 0.65  # largest ratios of a believable result; of one with few strays
-CLIPPED = 0.96  # light from which samples may become brighter than white
 DARKEST = 0.2  # of the least light within the reach of the kernel: darker results are ripples
 STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution; noise in grey levels above which it is lower
 UNEVEN_STRENGTH = 0.5  # of that, if the result has more than few strays

@@ -1,26 +1,23 @@
-"""Choose the weights of a task if the user names none; check those that are named, and read parameters."""
+"""Load the weights of a task, and check that they are for it."""
 
 from __future__ import annotations
 
 from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family
-from vidrestore.weights import Model, load_model, read_manifest
+from vidrestore.weights import Model, load_model
 from vidrestore.weights.manifest import ALL_TASKS, Card
 
 ANY_TASK = "restore"  # task of an imported checkpoint if it was imported without one
 
 
-def load_for(
-    task: str, family: str, model: str | None, device: str, preferred: str, read_as: str | None = None
-) -> Model:
-    """Return the weights named `model`, else those named `preferred`, else the first of the manifest for
-    this task and family.
+def load_for(task: str, family: str, model: str, device: str, read_as: str | None = None) -> Model:
+    """Return the weights named `model`.
 
     Weights for all tasks suit those that their network's configuration names. Raises CheckpointError if no
-    weights are found, or if `model` is of a family without a restorer for this task, or for another task.
+    weights are found, or if they are of a family without a restorer for this task, or for another task.
     `read_as` is the family of a file that doesn't name it.
     """
-    loaded = load_model(model or _bundled(task, family, preferred), device=device, family=read_as)
+    loaded = load_model(model, device=device, family=read_as)
     card = loaded.card
     if card.family != family and task not in find_family(card.family).restorers:
         raise CheckpointError(
@@ -47,15 +44,3 @@ def _check_task(card: Card, task: str) -> None:
             f"{card.name}: this network's tasks are {', '.join(tasks)}, not {task!r}; name other weights "
             "with `model`"
         )
-
-
-def _bundled(task: str, family: str, preferred: str) -> str:
-    cards = [card for card in read_manifest().values() if card.family == family and card.suits(task)]
-    names = [card.name for card in sorted(cards, key=lambda card: card.task != task)]
-    if not names:
-        raise CheckpointError(
-            f"no weights for {task!r} are bundled with this version; bring the authors' in with "
-            f"`vidrestore weights import FILE --family {family} --task {task} -o OUT.safetensors` and name "
-            "them with `model=OUT.safetensors`"
-        )
-    return preferred if preferred in names else names[0]

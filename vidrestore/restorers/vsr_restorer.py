@@ -60,23 +60,23 @@ class VsrRestorer:
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
-        model = load_for(
-            TASK, FAMILY, options.model, str(self.device), TASKS[TASK].weights[options.input == "clean"]
-        )
+        default = TASKS[TASK].weights[options.input == "clean"]
+        model = load_for(TASK, FAMILY, options.model or default, str(self.device))
         network = cast("VsrTransformer | VsrRecurrent", model.network)
         self.networks = {torch.float32: network.for_inference()}
-        self.config, self.precision = network.config, options.precision
+        config, self.precision = network.config, options.precision
+        # the configuration of a recurrent network; None for a released one
+        self.recurrent = config if isinstance(config, RecurrentConfig) else None
         self.budget = memory_for(self.device)
-        overlap = 2 * self.config.radius
+        overlap = 2 * config.radius
         self.facts = Facts(
             model.card.name,
             model.card.sha256,
             str(self.device),
             clip=KEPT + overlap,
             overlap=overlap,
-            radius=self.config.radius,
+            radius=config.radius,
             scale=SCALE,
-            parallel=0 if self.device.type == "cpu" else 1,
         )
         self.tile = options.tile
         self.most_tiles = MOST_TILES  # at once
@@ -85,11 +85,6 @@ class VsrRestorer:
             raise OptionError(
                 f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; leave `tile` out"
             )
-
-    @property
-    def recurrent(self) -> RecurrentConfig | None:
-        """The configuration of a recurrent network; None for a released one."""
-        return self.config if isinstance(self.config, RecurrentConfig) else None
 
     @property
     def _pixel_memory(self) -> int:

@@ -26,6 +26,7 @@ from vidrestore.media.probe import SourceInfo, read_tag
 from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fitted import on_device
 from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
 from vidrestore.options import chosen_options
 from vidrestore.pipeline.chain import at_once, frames_ahead
@@ -33,7 +34,6 @@ from vidrestore.pipeline.conversions import CLIPS_MEMORY, COPIES, all_finite, st
 from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
-from vidrestore.sensing.sense import CPU
 from vidrestore.sensing.sensing_options import RecoverKeywords, RecoverOptions
 from vidrestore.weights import Model, load_model
 from vidrestore.working import available_cores, threads_for
@@ -80,7 +80,7 @@ def recover(
     return _recover(reader, target, info, encoder, model, options, emit, request)
 
 
-def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device = CPU) -> Model:
+def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device) -> Model:
     """Return the model that took the measurements, by `name` or by the file's. Raises CheckpointError."""
     origin = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
@@ -187,9 +187,7 @@ class Recoverer:
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
         """Return the last frames of a clip (T, P, M), one for each (pts, duration)."""
         values, times = clip
-        if self.device.type == "cuda":
-            values = values.pin_memory()
-        measurements = values.to(self.device, non_blocking=True).float()
+        measurements = on_device(values, self.device).float()
         while True:
             try:
                 native = self._native(measurements, times)

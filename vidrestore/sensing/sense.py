@@ -48,7 +48,6 @@ from vidrestore.weights.manifest import Card
 
 # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
 HALF_LIMIT = 60000.0
-CPU = torch.device("cpu")
 WHITE = 256.0  # above all samples of any bit depth
 
 
@@ -104,7 +103,7 @@ def sensing_cards() -> dict[str, Card]:
     return cards
 
 
-def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
+def sensing_model(options: SenseOptions, device: torch.device) -> Model:
     """Return the weights named, or of the rate. Raises OptionError if no weights have it, CheckpointError."""
     if options.model is None:
         cards = sensing_cards()

@@ -303,8 +303,9 @@ class RunConfig:
         return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *inits])
 
 
-def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Read the configuration of a run; `settings` ("training.steps=1000", "data.clips=v") override the file.
+def read_config(path: Path, settings: Iterable[str] = (), data: Path | None = None) -> RunConfig:
+    """Read the configuration of a run; `settings` ("training.steps=1000", "data.clips=v") override the file,
+    and data comes from the folder `data` if that is given.
 
     Raises ConfigError, with the place and the value, for a file that isn't TOML and for missing, unknown or
     wrong values; OptionError for settings that aren't KEY=VALUE or of an unknown section.
@@ -315,21 +316,17 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(f"{path}: can't be read ({error.strerror})") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
-    return parse_config(text, path, settings)
+    return parse_config(text, path, settings, data)
 
 
-def footage_settings(folder: Path, path: Path) -> list[str]:
-    """Return the settings by which `path` takes its data from `folder`: all its videos and photos, none held
+def _data_settings(folder: Path, section: Any) -> list[str]:
+    """Return the settings by which [data] takes its data from `folder`: all its videos and photos, none held
     out, or the dataset that it names. Raises ConfigError.
     """
     place = folder.resolve()
     if not os.path.isdir(place):  # also of a name that is too long, of which `Path.is_dir` raises OSError
         raise ConfigError(f"{folder}: no such folder")
-    try:
-        has_dataset = "dataset" in parse_toml(read_limited(path, LARGEST_TOML).decode()).get("data", {})
-    except (OSError, ValueError):  # which `read_config` reports
-        has_dataset = False
-    if has_dataset:
+    if isinstance(section, dict) and "dataset" in section:
         return [f"data.folder={json.dumps(str(place))}"]
     photos = any(entry.suffix.lower() in PHOTOS for entry in place.iterdir())
     data = {"clips": str(place), "stills": str(place) if photos else "", "validation": []}
@@ -349,13 +346,15 @@ class _File(Checked):
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
+def parse_config(text: str, path: Path, settings: Iterable[str] = (), data: Path | None = None) -> RunConfig:
     """Parse a configuration as `read_config` does; paths are relative to the folder of `path`."""
-    settings = tuple(settings)
     try:
-        content = with_settings(parse_toml(text), settings, SECTIONS)
+        tables = parse_toml(text)
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
+    data_settings = _data_settings(data, tables.get("data")) if data else []
+    settings = (*data_settings, *settings)
+    content = with_settings(tables, settings, SECTIONS)
     file = checked(_File, content, str(path))
     try:
         training = find_family(file.family).training

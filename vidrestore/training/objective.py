@@ -94,19 +94,13 @@ class GroupObjective(Objective):
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        (clean, sigma), settings = batch, self.settings
-        seed = (settings.seed << 32) + step
-        return batch_loss(
-            network, clean, sigma, seed, settings.precision, self.share, clip_noise=settings.clip_noise
-        )
+        clean, sigma = batch
+        seed = (self.settings.seed << 32) + step
+        return batch_loss(network, clean, sigma, seed, self.settings, self.share)
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
-        settings = self.settings
-        sigmas = validation_sigmas(settings.sigma)
-        return {
-            sigma: group_psnr(network, held_out, sigma, settings.precision, clip_noise=settings.clip_noise)
-            for sigma in sigmas
-        }
+        sigmas = validation_sigmas(self.settings.sigma)
+        return {sigma: group_psnr(network, held_out, sigma, self.settings) for sigma in sigmas}
 
 
 class PairObjective(Objective):
@@ -224,59 +218,41 @@ VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
 
 def restored_groups(
-    network: nn.Module,
-    clean: Tensor,
-    sigma: float,
-    seed: int,
-    precision: str,
-    share: Share = WHOLE,
-    *,
-    clip_noise: bool = True,
+    network: nn.Module, clean: Tensor, sigma: float, seed: int, settings: TrainingConfig, share: Share = WHOLE
 ) -> Tensor:
     """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share (B', T, N), float32.
 
-    The noise depends on `seed` alone (and on the kind of device). With `clip_noise` noisy patches are clipped
-    and rounded as in a video file; measurements are not.
+    The noise depends on `seed` alone (and on the kind of device). With `clip_noise` noisy patches are
+    clipped and rounded as in a video file; measurements are not.
     """
     group_network = cast("GroupNetwork", network)
     noisy = measured = group_network.measure(clean)
-    clip_and_round = clip_noise and measured is clean
+    clip_and_round = settings.clip_noise and measured is clean
     if sigma:
         generator = torch.Generator(clean.device).manual_seed(seed)
         noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=clip_and_round)
-    return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
+    return group_network.at(sigma, DTYPES[settings.precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
 def batch_loss(
-    network: nn.Module,
-    clean: Tensor,
-    sigma: float,
-    seed: int,
-    precision: str,
-    share: Share = WHOLE,
-    *,
-    clip_noise: bool = True,
+    network: nn.Module, clean: Tensor, sigma: float, seed: int, settings: TrainingConfig, share: Share = WHOLE
 ) -> Tensor:
     """Return the mean squared error of the restored groups, in grey levels; with noise, weighted so that
     levels count alike. `seed` is that of the noise.
     """
-    restored = restored_groups(network, clean, sigma, seed, precision, share, clip_noise=clip_noise)
+    restored = restored_groups(network, clean, sigma, seed, settings, share)
     error = (restored - clean[share.of(len(clean))]).square().mean()
     return error / sigma**LOSS_POWER if sigma else error
 
 
 @torch.no_grad()
-def group_psnr(
-    network: nn.Module, groups: Tensor, sigma: float, precision: str, *, clip_noise: bool = True
-) -> float:
+def group_psnr(network: nn.Module, groups: Tensor, sigma: float, settings: TrainingConfig) -> float:
     """Return the PSNR (dB) over all (P, T, N) groups, with the same noise every time."""
     device = next(network.parameters()).device
     squares, count = 0.0, 0
     for index, part in enumerate(groups.split(CHUNK)):
         clean = part.to(device).float()
-        restored = restored_groups(network, clean, sigma, index, precision, clip_noise=clip_noise).clamp(
-            0, 255
-        )
+        restored = restored_groups(network, clean, sigma, index, settings).clamp(0, 255)
         squares += float((restored - clean).square().double().sum())
         count += clean.numel()
     return 10 * math.log10(255**2 * count / squares) if squares else math.inf

@@ -12,9 +12,7 @@ Importing this package does not import torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from vidrestore.errors import CheckpointError
 from vidrestore.families import FAMILIES, find_family, load
@@ -23,7 +21,7 @@ from vidrestore.weights.checkpoint import Model, build_network, read_card, read_
 from vidrestore.weights.importing import import_checkpoint
 from vidrestore.weights.manifest import (
     Card,
-    check_file,
+    checked_file,
     find_card,
     read_manifest,
     weights_folder,
@@ -34,7 +32,6 @@ __all__ = [
     "FAMILIES",
     "Card",
     "Model",
-    "Verdict",
     "build_network",
     "card_of",
     "import_checkpoint",
@@ -50,26 +47,18 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The result of `verify` for one entry."""
-
-    name: str
-    state: Literal["ok", "damaged"]
-    message: str = ""
-
-
-def load_model(
-    source: str | Path, device: str = "cpu", folder: Path | None = None, family: str | None = None
-) -> Model:
+def load_model(source: str | Path, device: str = "cpu", family: str | None = None) -> Model:
     """Load weights by name, path or hub address, strictly, onto `device`.
 
-    A name is looked up in the manifest of `folder` (default: the bundled one), and its file must have the
-    manifest's checksum. The file of a hub address is fetched. `family` reads files that don't describe
-    themselves. Raises CheckpointError.
+    The file of a name must have the manifest's checksum; that of a hub address is fetched. `family` reads
+    files that don't describe themselves. Raises CheckpointError.
     """
-    if family is None:
-        model = read_model(*_checked_file(str(source), folder))
+    name = str(source)
+    if family is None and is_file(name):
+        model = read_model(_file(name))
+    elif family is None:
+        card = find_card(name)
+        model = read_model(checked_file(card), card)
     elif reader := find_family(family).read:
         model = load(reader)(Path(source))
     else:
@@ -78,10 +67,10 @@ def load_model(
     return model
 
 
-def card_of(source: str | Path, folder: Path | None = None, task: str | None = None) -> Card:
+def card_of(source: str | Path, task: str | None = None) -> Card:
     """Return the card of weights, unchecked. Raises CheckpointError with the names for `task`."""
     name = str(source)
-    return read_card(_file(name), sha256="") if is_file(name) else find_card(name, folder, task)
+    return read_card(_file(name), sha256="") if is_file(name) else find_card(name, task)
 
 
 def pull(source: str, *, quiet: bool = False) -> tuple[str, Path]:
@@ -100,20 +89,21 @@ def pull(source: str, *, quiet: bool = False) -> tuple[str, Path]:
     return str(address), path
 
 
-def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
+def verify(sources: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """Check each of `sources` (names, paths, addresses; default: the whole manifest) by its checksum and a
-    strict load. Raises CheckpointError for a name that isn't in the manifest.
+    strict load; yield it with what is wrong, "" for nothing. Raises CheckpointError for a name that isn't in
+    the manifest.
     """
-    names = sources or read_manifest(folder)
+    names = sources or read_manifest()
     for source in names:
         if not is_file(source):
-            find_card(source, folder)
+            find_card(source)
     for source in names:
         try:
-            load_model(source, folder=folder)
-            yield Verdict(source, "ok")
+            load_model(source)
+            yield source, ""
         except CheckpointError as error:
-            yield Verdict(source, "damaged", str(error))
+            yield source, str(error)
 
 
 def is_file(source: str) -> bool:
@@ -124,13 +114,3 @@ def is_file(source: str) -> bool:
 def _file(source: str) -> Path:
     """Return the file at a path, or fetch that of a hub address."""
     return hub.fetch(hub.HubAddress.parse(source)) if source.startswith("hf:") else Path(source)
-
-
-def _checked_file(source: str, folder: Path | None) -> tuple[Path, Card | None]:
-    """Return the file of `source`, and its manifest entry if it is a name."""
-    if is_file(source):
-        return _file(source), None
-    card = find_card(source, folder)
-    path = (folder or weights_folder()) / str(card.file)
-    check_file(path, card)
-    return path, card

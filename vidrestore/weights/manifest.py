@@ -1,19 +1,16 @@
-"""The list of weights, `weights/manifest.json`, which is checked in full before an entry is used.
+"""The list of bundled weights, `weights/manifest.json`, and their files beside it.
 
-    {"version": 1, "weights": [{
-      "name": "dust-denoise", "family": "dust", "config": {...}, "task": "denoise", "parameters": {"sigma":
-      [1, 75]}, "file": "dust-denoise.safetensors", "bytes": 3147776, "sha256": "...", "licence":
-      "Apache-2.0", "training": {"data": "...", "command": "vidrestore train --config ..."}, "measured":
-      {"clip or set": {"psnr": 31.8}}}]}
-
-`file` is beside the manifest.
+{"version": 1, "weights": [{
+  "name": "dust-denoise", "family": "dust", "config": {...}, "task": "denoise", "parameters": {"sigma":
+  [1, 75]}, "file": "dust-denoise.safetensors", "bytes": 3147776, "sha256": "...", "licence":
+  "Apache-2.0", "training": {"data": "...", "command": "vidrestore train --config ..."}, "measured":
+  {"clip or set": {"psnr": 31.8}}}]}
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -81,9 +78,9 @@ def weights_folder() -> Path:
     return installed if installed.is_dir() else PACKAGE.parent / "weights"
 
 
-def read_manifest(folder: Path | None = None) -> dict[str, Card]:
-    """Return the entries of the manifest in `folder`, by default the bundled one. Raises CheckpointError."""
-    path = (folder or weights_folder()) / "manifest.json"
+def read_manifest() -> dict[str, Card]:
+    """Return the entries of the bundled manifest by name. Raises CheckpointError."""
+    path = weights_folder() / "manifest.json"
     try:
         document = parse_json(read_limited(path, 8 * MEGABYTE))
     except FileNotFoundError as error:
@@ -96,15 +93,9 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
             f'{path}: expected {{"version": {MANIFEST_VERSION}, "weights": [...]}}; another version of '
             "vidrestore wrote it"
         )
-    cards: dict[str, Card] = {}
-    for number, entry in enumerate(document["weights"]):
-        card = read_entry(entry, f"{path}, entry {number}")
-        if card.name in cards:
-            raise CheckpointError(
-                f"{path}, entry {number}: the name {card.name!r} is there twice; names are unique"
-            )
-        cards[card.name] = card
-    return cards
+    entries = enumerate(document["weights"])
+    cards = [checked(Card, entry, f"{path}, entry {number}", CheckpointError) for number, entry in entries]
+    return {card.name: card for card in cards}
 
 
 def write_manifest(cards: Iterable[Card], folder: Path) -> None:
@@ -117,9 +108,9 @@ def write_manifest(cards: Iterable[Card], folder: Path) -> None:
         raise CheckpointError(f"{folder / 'manifest.json'}: can't be written ({error.strerror})") from error
 
 
-def find_card(name: str, folder: Path | None = None, task: str | None = None) -> Card:
+def find_card(name: str, task: str | None = None) -> Card:
     """Return the entry `name`. Raises CheckpointError with the known names, those for `task`."""
-    cards = read_manifest(folder)
+    cards = read_manifest()
     if name not in cards:
         names = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
         of_task = f" for {task}" if task else ""
@@ -141,28 +132,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check_file(path: Path, card: Card) -> None:
-    """Raise CheckpointError unless `path` has the checksum of `card`."""
+def checked_file(card: Card) -> Path:
+    """Return the bundled file of a card. Raises CheckpointError if it is missing or has another checksum."""
+    path = weights_folder() / str(card.file)
     if not path.is_file():
         raise CheckpointError(f"{path}: the file of {card.name!r} is missing; install vidrestore again")
     if (digest := sha256_of(path)) != card.sha256:
         raise CheckpointError(
             f"{path}: sha256 {digest[:12]}… but the manifest says {card.sha256[:12]}…; fetch the file again"
         )
-
-
-_PATTERNS = {"name": r"[a-z0-9][a-z0-9-]*", "sha256": r"[0-9a-f]{64}", "file": r"[\w][\w.-]*\.safetensors"}
-
-
-def read_entry(entry: Any, where: str) -> Card:
-    """Return the card of one entry. Raises CheckpointError, beginning with `where`."""
-    if isinstance(entry, dict):
-        where += f" ({entry.get('name', 'no name')})"
-    card = checked(Card, entry, where, CheckpointError)
-    for key, pattern in _PATTERNS.items():
-        value = getattr(card, key)
-        if value is not None and not re.fullmatch(pattern, value):
-            raise CheckpointError(f"{where}: {key} must have the form {pattern}, found {value!r}")
-    if card.file is None:
-        raise CheckpointError(f"{where}: missing: file")
-    return card
+    return path

@@ -75,10 +75,8 @@ class DecodedFiles:
             raise ConfigError(
                 f"{self.folder}: is inside the data folder {source.parent}; choose another `cache`"
             )
-        path = (
-            self.folder
-            / f"{_hash_of(source, VERSION.encode() + source.suffix.lower().encode())[:40]}{SUFFIX}"
-        )
+        name = _hash_of(source, (VERSION + source.suffix.lower()).encode())[:40]
+        path = self.folder / f"{name}{SUFFIX}"
         self._used.add(path)
         return path
 
@@ -171,12 +169,9 @@ def _open_own(path: Path) -> BinaryIO:
 
 def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
     """Return the SHA-256 of `start` and of a file's bytes from `skip`. Raises MediaError."""
-    digest = hashlib.sha256(start)
     try:
         with open_regular(path) as stream:
             stream.seek(skip)
-            while part := stream.read(1 << 20):
-                digest.update(part)
+            return hashlib.file_digest(stream, lambda: hashlib.sha256(start)).hexdigest()
     except OSError as error:
         raise MediaError(f"{path}: can't be read ({error.strerror})") from error
-    return digest.hexdigest()

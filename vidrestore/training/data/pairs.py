@@ -234,24 +234,14 @@ MJPEG_SHARE = 0.25  # share of compressed clips that are Motion JPEG; the others
 MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
 
 
-def encoded(clip: Tensor, crf: float, preset: str = "veryfast") -> Tensor:
-    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by H.264 at quality `crf`, in 8 bits."""
-    return _through(partial(recompress, crf=crf, preset=preset), clip)
-
-
 def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Encode and decode (T, 3, H, W) in [0, 1], of even sides, at random, in 8 bits."""
     if rng.random() < MJPEG_SHARE:
-        return _through(
-            partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True))), clip
-        )
-    return encoded(clip, rng.uniform(*CRF), PRESETS[rng.integers(len(PRESETS))])
-
-
-def _through(encoder: partial[list[tuple[np.ndarray, ...]]], clip: Tensor) -> Tensor:
-    """Convert a clip to 4:2:0 planes, pass them through an encoder and convert them back to RGB."""
+        encode = partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True)))
+    else:
+        encode = partial(recompress, crf=rng.uniform(*CRF), preset=PRESETS[rng.integers(len(PRESETS))])
     (layout, tags), height = ENCODED, clip.shape[-2]
     yuv = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
-    back = encoder([tuple(planes) for planes in zip(*yuv, strict=True)])
-    planes = planes_to_grey([np.stack(plane) for plane in zip(*back, strict=True)], layout)
+    frames = encode([tuple(planes) for planes in zip(*yuv, strict=True)])
+    planes = planes_to_grey([np.stack(plane) for plane in zip(*frames, strict=True)], layout)
     return yuv_to_rgb(planes, layout, tags, height).mul(255).round_().clamp_(0, 255).div_(255)
