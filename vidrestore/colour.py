@@ -95,7 +95,7 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
 
 
 def rgb_matrix(format: PixelFormat, tags: ColourTags, height: int) -> tuple[tuple[float, ...], ...]:
-    """Return the matrix (3, 4) by which `yuv_to_rgb` makes R'G'B' of 1 and three planes, the 1 last."""
+    """Return the matrix (3, 4) of `yuv_to_rgb`: R'G'B' = matrix @ (first, second, third plane, 1)."""
     encode, offset = _encoding(format, tags, height)
     decode = np.linalg.inv(encode)
     if format.family == "gray":

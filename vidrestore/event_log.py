@@ -193,18 +193,19 @@ def progress_of(event: Progressed) -> str:
 
 
 def position_of(event: Progressed) -> str:
-    """Return "20/60 frames, 10.0 fps, 4.0 s left"."""
-    position = counted_words(event.done if event.total is None else event.total, "frame")
-    is_counted = event.done or event.total is not None
-    waits = WAITING.get(event.stage) if not (event.done or event.worked) else None
-    rate = event.fps if event.settled and event.stage != "join" else None
-    parts = [
-        f"{event.done}/{position}" if event.total is not None else position if is_counted else None,
-        f"waiting for {waits}" if waits else None,
-        (f"{rate:.1f} fps" if rate >= 1 else f"{1 / rate:.1f} s a frame") if rate else None,
-        f"{length_of_time(event.eta)} left" if event.eta else None,
-    ]
-    return ", ".join(filter(None, parts))
+    """Return "20/60 frames, 10.0 fps, 4.0 s left", or what the first frame waits for."""
+    parts = []
+    if event.total is not None:
+        parts.append(f"{event.done}/{counted_words(event.total, 'frame')}")
+    elif event.done:
+        parts.append(counted_words(event.done, "frame"))
+    if event.stage in WAITING and not (event.done or event.worked):
+        parts.append(f"waiting for {WAITING[event.stage]}")
+    if event.fps and event.settled and event.stage != "join":
+        parts.append(f"{event.fps:.1f} fps" if event.fps >= 1 else f"{1 / event.fps:.1f} s a frame")
+    if event.eta:
+        parts.append(f"{length_of_time(event.eta)} left")
+    return ", ".join(parts)
 
 
 def counted_words(number: int, word: str) -> str:

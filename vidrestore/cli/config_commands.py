@@ -121,15 +121,15 @@ def config(context: typer.Context) -> None:
 
 def setting_lines(commands: Commands) -> Iterator[str]:
     """Yield a line for each option that is set, with the origin that wins and the commands that it is for."""
-    places: dict[tuple[str, str, str], list[str]] = {}
-    for name, defaults in user_defaults(commands).items():
-        for option, parameter in options_of(commands[name]).items():
+    commands_of_setting: dict[tuple[str, str, str], list[str]] = {}  # by option, value and origin
+    for command, defaults in user_defaults(commands).items():
+        for option, parameter in options_of(commands[command]).items():
             variable = str(parameter.envvar)
             if value := os.environ.get(variable):
-                places.setdefault((option, value, variable), []).append(name)
+                commands_of_setting.setdefault((option, value, variable), []).append(command)
             elif parameter.name in defaults:
-                value = defaults[parameter.name]
-                words = " ".join(value) if isinstance(value, list) else str(value)
-                places.setdefault((option, words, str(user_file())), []).append(name)
-    for (option, value, origin), names in places.items():
+                default = defaults[parameter.name]
+                value = " ".join(default) if isinstance(default, list) else str(default)
+                commands_of_setting.setdefault((option, value, str(user_file())), []).append(command)
+    for (option, value, origin), names in commands_of_setting.items():
         yield f"  {option} = {value}  ({origin}; {', '.join(names)})"

@@ -131,18 +131,18 @@ def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
 
 class Work:
     """The inputs of a command, which are restored, previewed or planned one after the other. Raises
-    OptionError if the list of the batch or the pages about them can't be written.
+    OptionError if the list of the batch or the report pages can't be written.
     """
 
     def __init__(self, run: RunOptions, batch: Batch, on_event: Listener) -> None:
         self.run, self.batch = run, batch
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
-        self.listed: BatchList | None = None  # of several inputs, if sidecars are asked for
+        self.batch_list: BatchList | None = None  # for several inputs with sidecars, unless it is a shard
         if run.sidecar and run.shard is None and len(batch.sources) > 1:
-            self.listed = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
-        self.on_event = with_numbers(self.listed or on_event, batch.sources)
-        self.count = 0  # of inputs that did not fail
+            self.batch_list = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
+        self.on_event = with_numbers(self.batch_list or on_event, batch.sources)
+        self.count = 0  # inputs that did not fail
 
     def process_all(self) -> int:
         """Process all inputs and return the exit code."""
@@ -157,8 +157,8 @@ class Work:
         try:
             code = run_each(self.batch.sources, self.process, self.on_event)
         finally:
-            if self.listed:
-                self.listed.write()
+            if self.batch_list:
+                self.batch_list.write()
         if total > 1 and not (self.run.json or self.run.quiet):
             print_line(f"{self.count} of {total} inputs in {length_of_time(time.monotonic() - began)}")
         return code
@@ -169,8 +169,8 @@ class Work:
         is_recorded = self.run.sidecar or self.run.report is not None
         outcome = self._recorded(request) if is_recorded else self._outcome(request, self.on_event)
         self.count += 1
-        if outcome is None and self.listed:
-            self.listed.note(source, "skipped", "its output exists")
+        if outcome is None and self.batch_list:
+            self.batch_list.note(source, "skipped", "its output exists")
         return outcome.exit_code if outcome else 0
 
     def _recorded(self, request: Request) -> Summary | Estimate | None:
@@ -225,7 +225,7 @@ class Work:
         return Path(place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html")
 
     def _outcome(self, request: Request, on_event: Listener) -> Summary | Estimate | None:
-        """Restore, preview or plan one input; None if nothing became of it."""
+        """Restore, preview or plan one input; None if its output was left alone."""
         load = self.batch.loader(request, on_event)
         if self.run.preview is not None:
             from vidrestore.jobs.preview import preview

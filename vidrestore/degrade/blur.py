@@ -220,15 +220,18 @@ def blurred(clips: Tensor, kernels: Tensor) -> Tensor:
 
 
 def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
-    """Blur (..., T, 3, H, W) by `front` in the part (..., T, 1, H, W), and by `back` behind it, where the
-    rest is filled in from its surroundings; kernels are (..., T, side, side).
+    """Blur clips (..., T, 3, H, W) in two layers: the foreground, given by the mask `part` (..., T, 1, H, W),
+    by the kernels `front`, and the background by `back`; kernels are (..., T, side, side). What the
+    foreground hides of the background is filled in from its surroundings.
     """
     light = to_light(clips)
-    layers = torch.cat((light * part, part), -3)
-    foreground = filtered_by(layers, front)
-    rest = filtered_by(torch.cat((light, torch.ones_like(part)), -3) - layers, back)
-    filled = (rest[..., :3, :, :] + 1e-3 * light) / (rest[..., 3:, :, :] + 1e-3)
-    return from_light(foreground[..., :3, :, :] + (1 - foreground[..., 3:, :, :]) * filled)
+    layer = torch.cat((light * part, part), -3)  # premultiplied by its alpha, the mask
+    foreground = filtered_by(layer, front)
+    background = filtered_by(torch.cat((light, torch.ones_like(part)), -3) - layer, back)
+    alpha, weight = foreground[..., 3:, :, :], background[..., 3:, :, :]
+    # the light of visible background; the picture's own where none is near
+    filled = (background[..., :3, :, :] + 1e-3 * light) / (weight + 1e-3)
+    return from_light(foreground[..., :3, :, :] + (1 - alpha) * filled)
 
 
 def filtered_by(planes: Tensor, kernels: Tensor) -> Tensor:

@@ -96,19 +96,20 @@ def sample_starts(summary: Summary) -> list[int]:
 
 
 def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Moment]:
-    """Yield each sample; both videos are read in step."""
+    """Yield the moment of each sample that begins at one of `starts`; both videos are read in step."""
     with ExitStack() as open_:
         first = open_.enter_context(VideoReader.of(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
         span = find_span(first, options.start, options.duration)
         sources = open_.enter_context(closing(first.frames(span.start, span.stop)))
         results = open_.enter_context(closing(second.frames()))
-        videos, position = (first.info.video, second.info.video), 0
+        videos = first.info.video, second.info.video
+        position = 0  # frames read
         pairs = zip(sources, results, strict=False)
-        for start, following in zip(starts, [*starts[1:], summary.frames], strict=True):
-            for _ in islice(pairs, start - position):
+        for start, next_start in zip(starts, [*starts[1:], summary.frames], strict=True):
+            for _ in islice(pairs, start - position):  # skip the frames between two samples
                 pass
-            sample = list(islice(pairs, max(1, min(SAMPLE_FRAMES, following - start))))
+            sample = list(islice(pairs, max(1, min(SAMPLE_FRAMES, next_start - start))))
             position = start + len(sample)
             if sample:
                 yield _sample(start, sample, videos, task)

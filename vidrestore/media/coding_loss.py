@@ -206,12 +206,13 @@ def loss_by_bits(source: SourceInfo) -> Loss:
 
 
 def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
-    """Return the kind by what the coder took from luma, and why, in words."""
+    """Return the kind of input by `loss`, the sigma of what the coder took from luma, and why, in words."""
     codec = source.video.codec
     if codec == "gif":
         return "compressed", "gif has few colours"
     if is_lossless(codec):
         return "clean", f"{codec} has no losses"
-    if codec not in WITH_QUANTISERS and (codec not in EFFICIENCY or not (loss or bits_per_pixel(source))):
+    by_bits = codec in EFFICIENCY and bool(loss or bits_per_pixel(source))
+    if codec not in WITH_QUANTISERS and not by_bits:
         return "compressed", codec
     return "compressed" if loss >= CODED else "clean", f"coding loss {loss:.1f}"

@@ -79,15 +79,17 @@ def choose_encoder(
 
 
 def _playable(video: VideoInfo, container: str, options: EncoderOptions) -> VideoInfo:
-    """Describe pictures (R, G, B or gray) as a video that players support, 4:2:0 or 4:4:4, unless it is
-    lossless, transparent, or the encoder asked for stores their format.
+    """Describe pictures (R, G, B or gray) as a video in 4:2:0, or 4:4:4 if a side is odd, as players need.
+
+    YUV, transparent and lossless pictures stay as they are, and those whose format `options.encoder` stores.
     """
     row = ENCODERS.get(str(options.encoder))
-    is_held = row is not None and obstacle(row, video, container, options.lossless) is None
-    if video.format.family == "yuv" or video.format.alpha or options.lossless or is_held:
+    keeps_format = row is not None and obstacle(row, video, container, options.lossless) is None
+    if video.format.family == "yuv" or video.format.alpha or options.lossless or keeps_format:
         return video
-    stem = "yuv444p" if video.height % 2 or video.width % 2 else "yuv420p"
-    pixels = layout_of(stem + "10le" * (video.format.depth > 8)).format
+    subsampled = "yuv444p" if video.height % 2 or video.width % 2 else "yuv420p"
+    depth = "10le" if video.format.depth > 8 else ""
+    pixels = layout_of(subsampled + depth).format
     return replace(video, format=pixels, pix_fmt=pixels.name)
 
 

@@ -79,20 +79,22 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
 
 
 def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: Sequence[str]) -> str | None:
-    """Return a sentence on what pictures can't store of a source; `streams` are its other streams' kinds."""
+    """Return a sentence on what is left out if the output is pictures; `streams` are the kinds of the other
+    streams.
+    """
     if choice.container != PICTURES:
         return None
-    video, kinds = source.video, [*streams]
+    video, omissions = source.video, [*streams]
     if video.rotation or video.display_matrix:
-        kinds.append(f"the rotation by {video.rotation} degrees")
-    per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()
-    if video.sample_aspect_ratio not in (None, 1) and not per_inch:  # which hold it
-        kinds.append(f"the pixel aspect ratio {video.sample_aspect_ratio}")
+        omissions.append(f"the rotation by {video.rotation} degrees")
+    per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()  # states it, too
+    if video.sample_aspect_ratio not in (None, 1) and not per_inch:
+        omissions.append(f"the pixel aspect ratio {video.sample_aspect_ratio}")
     if source.container != PICTURES and video.rate and video.base_rate and video.rate != video.base_rate:
-        kinds.append("the times of the frames, whose rate varies")
+        omissions.append("the times of the frames, whose rate varies")
     if choice.encoder == "mjpeg" and video.format.depth > 8:
-        kinds.append(f"{video.format.depth - 8} of {video.format.depth} bits")
-    return f"{output}: pictures hold the frames only; left out: {', '.join(kinds)}" if kinds else None
+        omissions.append(f"{video.format.depth - 8} of {video.format.depth} bits")
+    return f"{output}: pictures hold the frames only; left out: {', '.join(omissions)}" if omissions else None
 
 
 def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]) -> frozenset[str]:
@@ -125,10 +127,11 @@ class PictureFiles:
         self.choice, self.drop, self.tag = choice, drop, tag
         self.time_base = source.video.time_base
         self.warnings: list[str] = []
-        self._first_picture: bytes | None = None  # encoded
-        self._count, self._first = 0, 1
-        self._sources: tuple[str, ...] = ()  # the source of each picture
-        self._partials: list[Partial] = []  # whole but for the last one
+        self._first_picture: bytes | None = None  # encoded; written last, by `finish`
+        self._count = 0  # frames
+        self._first_number = 1  # in the name of the first picture
+        self._sources: tuple[str, ...] = ()  # the source's picture of each frame; empty for a video
+        self._partials: list[Partial] = []  # pictures under hidden names; the last may be incomplete
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -143,7 +146,7 @@ class PictureFiles:
         if self._count == 0:
             remove_partials(self.output.path)
             if pictures:
-                self._first, self._sources = pictures.first + pts, pictures.files[pts:]
+                self._first_number, self._sources = pictures.first + pts, pictures.files[pts:]
         self._count += 1
         return self._count - 1, 1
 
@@ -161,7 +164,7 @@ class PictureFiles:
             self._write(frame, data)
 
     def _write(self, frame: int, data: bytes) -> None:
-        target = self.output.numbered(self._first + frame)
+        target = self.output.numbered(self._first_number + frame)
         with write_errors(str(target)):
             partial = Partial(self.output.path)  # one name for all, to be found again
             partial.target = target
@@ -177,7 +180,9 @@ class PictureFiles:
         """
         if self._first_picture is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
-        beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
+        beyond = set(self.output.existing()) - set(
+            range(self._first_number, self._first_number + self._count)
+        )
         self._write(0, self._first_picture)
         for partial in () if self.overwrite else self._partials:
             if os.path.lexists(partial.target) and not partial.has_content():

@@ -65,15 +65,17 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         frame = _upright(stored, _first(container, path))
         video = describe_video(path, stored, [frame], PICTURES)
         kind = container.format.name
-    if video.width == stored.height != stored.width and video.sample_aspect_ratio:  # it was turned
+    is_turned = stored.width != stored.height and video.width == stored.height
+    if is_turned and video.sample_aspect_ratio:
         video = replace(video, sample_aspect_ratio=1 / video.sample_aspect_ratio)
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
     video = replace(video, duration=count, interlaced=False, unmarked_order=None)
     notes = video.side_data | {EDITORS} if has_editors_notes(path) else video.side_data
-    if kind_by_content(path) == HEIF:
-        video, notes = replace(video, codec="hevc"), notes - {EXIF} | read_notes(path).kinds
-    elif kind == "tiff_pipe":  # FFmpeg takes all their tags for EXIF, the size, too
+    if kind_by_content(path) == HEIF:  # it was opened as a TIFF, which has neither its codec nor its notes
+        video = replace(video, codec="hevc")
+        notes = notes - {EXIF} | read_notes(path).kinds
+    elif kind == "tiff_pipe":  # FFmpeg calls all tags of a TIFF EXIF, even its size
         notes = notes - {EXIF} | {_TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES}
     video = replace(video, side_data=notes)
     stream = StreamInfo(video.index, "video", video.codec)
@@ -141,7 +143,7 @@ def _open_whole_picture(path: str) -> Iterator[InputContainer]:
 
 @contextmanager
 def _open_picture(path: str) -> Iterator[InputContainer]:
-    """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
+    """Open a file, and no other that it names, as a picture; its content decides its kind, else its name."""
     try:
         check_text(path)
         if content := unreadable(path):
@@ -151,11 +153,8 @@ def _open_picture(path: str) -> Iterator[InputContainer]:
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
         if demuxer == HEIF:  # as an uncompressed TIFF in memory, which loses nothing
             frame = heif_frame(path)
-            demuxer, file, options = (
-                "tiff_pipe",
-                io.BytesIO(encoded("tiff", frame, compression_algo="raw")),
-                {},
-            )
+            demuxer, options = "tiff_pipe", {}
+            file = io.BytesIO(encoded("tiff", frame, compression_algo="raw"))
         with av.open(file, "r", format=demuxer, container_options=options) as container:
             yield container
     except (OSError, IndexError, av.error.FFmpegError) as error:

@@ -267,8 +267,8 @@ def video_stream(container: InputContainer) -> VideoStream:
 
 
 def _stated_length(stream: VideoStream) -> Fraction:
-    """Return a stream's length in seconds, 0 for one picture; if none is stated, much for what isn't a codec
-    of still pictures.
+    """Return a stream's length in seconds; 0 for one picture, and without a decoder. If no length is stated,
+    return 0 for a codec of still pictures, else more than any video has.
     """
     is_one = stream.frames == 1 or stream.metadata.get("NUMBER_OF_FRAMES") == "1"
     if is_one or stream.codec_context is None:
@@ -276,7 +276,7 @@ def _stated_length(stream: VideoStream) -> Fraction:
     start = stream.start_time or 0
     ticks = _duration(stream, start, stream.container.format.name)
     if ticks is None:
-        return Fraction(stream.codec_context.name not in _STILLS) * 1_000_000
+        return Fraction(0 if stream.codec_context.name in _STILLS else 1_000_000)
     return ticks * Fraction(stream.time_base or 1)
 
 

@@ -375,10 +375,10 @@ def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:
         if other - one > 1:
             first, last = (Source(pattern).numbered(number).name for number in (one + 1, other - 1))
             missing, add = (f"{first} is", "it") if first == last else (f"{first} to {last} are", "them")
-            everything = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
+            all_pictures = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
             raise MediaError(
                 f"{source}: {missing} missing; add {add}, or take what there is by the pattern "
-                f"'{everything}'; `photos` restores each by itself"
+                f"'{all_pictures}'; `photos` restores each by itself"
             )
 
 

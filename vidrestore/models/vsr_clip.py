@@ -53,33 +53,33 @@ class VsrClip:
 
     def _maps(self, window: Sequence[int], position: int) -> Tensor:
         """Return the last block's output for one frame of a window."""
-        count, wanted = len(window), [position]
+        count, outputs = len(window), [position]
         # blocks, last first, with the frames that are needed after their attention, and as their output
         stages = []
         for depth in reversed(range(self.network.config.blocks)):
             block = self.network.block(depth)
-            around = sorted({other for frame in wanted for other in (frame, *_neighbours(frame, count))})
-            attended = around if block.feed_forward else wanted
-            stages.append((block, attended, wanted))
-            wanted = list(range(count)) if block.attention else attended
+            around = sorted({other for frame in outputs for other in (frame, *_neighbours(frame, count))})
+            attended = around if block.feed_forward else outputs
+            stages.append((block, attended, outputs))
+            outputs = list(range(count)) if block.attention else attended
         positions = self.network.positions(count, self.features(window[0]))
-        maps = {frame: self.features(window[frame]) + positions[frame] for frame in wanted}
-        for block, attended, wanted in reversed(stages):
+        maps = {frame: self.features(window[frame]) + positions[frame] for frame in outputs}
+        for block, attended, outputs in reversed(stages):
             if block.attention:
                 maps = _attended(block.attention, maps, attended)
             if block.feed_forward:
-                maps = self._fed(block.feed_forward, maps, window, wanted)
+                maps = self._fed(block.feed_forward, maps, window, outputs)
             else:
-                maps = {frame: block.alone(maps[frame]) for frame in wanted}
+                maps = {frame: block.alone(maps[frame]) for frame in outputs}
         return maps[position]
 
     def _fed(
-        self, layer: VsrFeedForward, maps: dict[int, Tensor], window: Sequence[int], wanted: list[int]
+        self, layer: VsrFeedForward, maps: dict[int, Tensor], window: Sequence[int], outputs: list[int]
     ) -> dict[int, Tensor]:
-        """Return the wanted frames' maps after a feed-forward layer, which also takes their neighbours'."""
+        """Return the maps of frames after a feed-forward layer, to which their neighbours are aligned."""
         normal = {frame: layer.norm(states) for frame, states in maps.items()}
         results = {}
-        for frame in wanted:
+        for frame in outputs:
             earlier, later = (
                 warp(normal[other], self.flow(window[frame], window[other]))
                 for other in _neighbours(frame, len(window))
@@ -94,12 +94,12 @@ def _neighbours(frame: int, count: int) -> tuple[int, int]:
     return max(frame - 1, 0), min(frame + 1, count - 1)
 
 
-def _attended(attention: VsrAttention, maps: dict[int, Tensor], wanted: list[int]) -> dict[int, Tensor]:
-    """Return the wanted frames' maps after attention to all frames of a window."""
+def _attended(attention: VsrAttention, maps: dict[int, Tensor], outputs: list[int]) -> dict[int, Tensor]:
+    """Return the maps of the frames `outputs` after attention to all frames of a window."""
     normal = {frame: attention.norm(states) for frame, states in maps.items()}
     keys, values = zip(*map(attention.prepare, normal.values()), strict=True)
     results = {}
-    for frame in wanted:
+    for frame in outputs:
         tokens = attention.mix(attention.queries(normal[frame]), keys, values)
         results[frame] = attention.finish(maps[frame], normal[frame], tokens)
     return results

@@ -122,13 +122,15 @@ class PatchAttention(nn.Module):
             self.doubt.bias.zero_()  # type: ignore[union-attr]
 
     def queries(self, patches: Tensor, shared: Tensor, stray: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries of frames and signs of unreliable neighbours (B, 2, H, W), from their patches
-        (B, 48, H, W), `shared` features, and the squared distance `stray` (B, 1, H, W), in small pixels, that
-        the way along the flow and back leads away.
+        """Return the queries of frames, and two signs of unreliable neighbours (B, 2, H, W): the logarithm
+        of the variance of patches, and `stray`.
+
+        Frames are patches (B, 48, H, W) and `shared` features; `stray` (B, 1, H, W) is the squared distance,
+        in small pixels, between a pixel and where the flow and the flow back take it.
         """
-        away = patches - patches.mean(1, keepdim=True)
-        query = self.query(torch.cat((away.to(shared.dtype), shared), 1))
-        variance = mean_of_nine(away.square().mean(1, keepdim=True))
+        deviations = patches - patches.mean(1, keepdim=True)
+        query = self.query(torch.cat((deviations.to(shared.dtype), shared), 1))
+        variance = mean_of_nine(deviations.square().mean(1, keepdim=True))
         return query, torch.cat(((variance + LEAST_SQUARE).log() / 4, stray), 1)
 
     def forward(self, context: FrameContext, aligned: Tensor) -> Tensor:
@@ -214,8 +216,8 @@ class Propagation(nn.Module):
         # its memory bounds a GPU; fp16 holds large frames to a sixteenth of a grey level, but few gradients
         half = shared.is_cuda and shared.dtype.itemsize == 2 and not shared.requires_grad
         compared = patches.half() if half else patches
-        away = flow + warp(back, flow, border="border")
-        stray = away.square().sum(1, keepdim=True).clamp(max=MOST_STRAY)
+        round_trip = flow + warp(back, flow, border="border")
+        stray = round_trip.square().sum(1, keepdim=True).clamp(max=MOST_STRAY)
         return FrameContext(
             patches, compared, shared, large_grid(flow), *self.attention.queries(patches, shared, stray)
         )
@@ -363,14 +365,14 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def within_range(large: Tensor, frames: Tensor) -> Tensor:
-    """Return large frames (B, 3, 4H, 4W) within the range of small frames (B, 3, H, W) around, so that thin
-    lines and text stay as bright or dark as they were drawn.
+    """Clamp large frames (B, 3, 4H, 4W) to the range of the small frames (B, 3, H, W) around each pixel, so
+    that thin lines and text stay as bright or dark as they were drawn.
     """
-    bounds = torch.cat((frames, -frames))
-    for side in ((RANGE_SIDE, 1), (1, RANGE_SIDE)):
+    bounds = torch.cat((frames, -frames))  # a minimum is the negative of the negatives' maximum
+    for side in ((RANGE_SIDE, 1), (1, RANGE_SIDE)):  # a square, along one axis after the other
         bounds = F.max_pool2d(bounds, side, 1, (side[0] // 2, side[1] // 2))
-    most, less = F.interpolate(bounds + OVERSHOOT, scale_factor=float(SCALE)).chunk(2)
-    return large.clamp(-less, most)
+    highest, negated_lowest = F.interpolate(bounds + OVERSHOOT, scale_factor=float(SCALE)).chunk(2)
+    return large.clamp(-negated_lowest, highest)
 
 
 def large_grid(flow: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
     that a scene with them would pass for clean. A frame with almost nothing between them isn't cropped.
     """
     luma = frames[0][0]
-    bounds = [_picture(luma[:, ::4]), _picture(luma[::4].T)]
+    bounds = [_picture_span(luma[:, ::4]), _picture_span(luma[::4].T)]
 
     def inner(plane: NDArray[np.float32]) -> NDArray[np.float32]:
         steps = [round(luma_side / side) for luma_side, side in zip(luma.shape, plane.shape, strict=True)]
@@ -147,16 +147,17 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
     return [tuple(map(inner, planes)) for planes in frames]
 
 
-def _picture(lines: NDArray[np.float32]) -> tuple[int, int]:
-    """Return where the lines that aren't those of a bar begin and end. Up to half of a black bar's line may
-    be text.
+def _picture_span(lines: NDArray[np.float32]) -> tuple[int, int]:
+    """Return the span [begin, end) of the picture between bars, from lines (L, samples) parallel to the bars.
+    Up to half of a black bar's line may be text.
     """
-    middle = np.median(lines, axis=1, keepdims=True)
-    shares = (np.abs(lines - middle) <= EVEN).mean(1)
-    lit = np.flatnonzero(shares < np.where(middle[:, 0] > BLACK, EVEN_IN_BARS, EVEN_IN_BLACK))
-    if not len(lit) or lit[-1] - lit[0] < 2 * SIDE:
+    medians = np.median(lines, axis=1, keepdims=True)
+    even_shares = (np.abs(lines - medians) <= EVEN).mean(1)
+    least_shares = np.where(medians[:, 0] > BLACK, EVEN_IN_BARS, EVEN_IN_BLACK)  # of a bar's line
+    indices = np.flatnonzero(even_shares < least_shares)
+    if not len(indices) or indices[-1] - indices[0] < 2 * SIDE:  # too few lines to measure
         return 0, len(lines)
-    return int(lit[0]), int(lit[-1]) + 1
+    return int(indices[0]), int(indices[-1]) + 1
 
 
 @dataclass(frozen=True)
@@ -201,8 +202,8 @@ def network_input(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) 
 
 
 def network_output(inputs: Array) -> Array:
-    """Return the log odds of noise, and what is added to the logarithm of the formula's sigma to have that
-    of the sigma that denoises best, and that of the noise's root mean square.
+    """Return the log odds of noise, and two corrections of the logarithm of the formula's sigma: the first
+    gives the sigma that denoises best, the second the noise's root mean square.
     """
     (mean, spread), *hidden, (weight, bias) = network()
     values = np.clip((inputs - mean) / spread, -FARTHEST, FARTHEST)

@@ -53,7 +53,7 @@ class Clips:
     only: frozenset[str] = frozenset()  # names of the clips to take; empty for all
     without: frozenset[str] = frozenset()  # names of the clips to leave out
     shift: int = 0  # added to names that are numbers
-    prefix: str = ""  # before the other names
+    prefix: str = ""  # put before names that aren't shifted
     frames: int = 0  # of every clip; 0 if they differ
     videos: bool = False  # clips are video files, not folders of frames
 
@@ -230,23 +230,24 @@ def _clips(root: Path, layout: Clips) -> Iterator[FrameSequence]:
 
 
 def _frame_clips(root: Path, folder: Path, layout: Clips) -> Iterator[FrameSequence]:
-    small = next(iter(folders(root, layout.small)), None) if layout.small else None
+    """Yield the folders of frames below `folder`, with low-resolution frames if there are any."""
+    small_root = next(iter(folders(root, layout.small)), None) if layout.small else None
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal names of frames take memory once
-    for clip in _listed(root / layout.listed) if layout.listed else listing(folder):
-        if clip in layout.without or (layout.only and clip not in layout.only):
+    for name in _listed(root / layout.listed) if layout.listed else listing(folder):
+        if name in layout.without or (layout.only and name not in layout.only):
             continue
-        frames = _pictures(folder / clip)
-        _check_frames(root, folder / clip, len(frames), layout)
-        if frames:
-            clean = tuple(frames.values())
-            degraded = _small_frames(folder / clip, small / clip, frames) if small else ()
-            yield FrameSequence(
-                f"{int(clip) + layout.shift:0{len(clip)}d}" if layout.shift else layout.prefix + clip,
-                folder / clip,
-                shared.setdefault(clean, clean),
-                small / clip if small else None,
-                shared.setdefault(degraded, degraded),
-            )
+        large, small = folder / name, small_root / name if small_root else None
+        frames = _pictures(large)
+        _check_frames(root, large, len(frames), layout)
+        if not frames:
+            continue
+        clean = tuple(frames.values())
+        degraded = _small_frames(large, small, frames) if small else ()
+        # shifted numbers keep their leading zeros
+        title = f"{int(name) + layout.shift:0{len(name)}d}" if layout.shift else layout.prefix + name
+        yield FrameSequence(
+            title, large, shared.setdefault(clean, clean), small, shared.setdefault(degraded, degraded)
+        )
 
 
 def _listed(file: Path) -> list[str]:

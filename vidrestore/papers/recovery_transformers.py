@@ -59,12 +59,13 @@ class UnfoldedTransformerConfig:
 
 
 class UnfoldedTransformer(RecoverySystem):
-    """(B, T, M) -> (B, T, N); see the module."""
+    """Recovers patches (B, T, N) from measurements (B, T, M) by unfolded attention; see the module."""
 
     def __init__(self, config: UnfoldedTransformerConfig) -> None:
         super().__init__(config.patch, config.measurements)
         self.config = config
         pixels = config.patch**2
+        # without measurements the patches themselves are the input
         self.embedding = nn.Linear(config.measurements or pixels, config.width)
         self.attending = nn.Parameter(_glorot(config.blocks, config.width))  # W_a of each block
         self.mapping = nn.Parameter(_glorot(config.blocks, config.width))  # W_b of each block

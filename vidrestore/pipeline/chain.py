@@ -42,12 +42,12 @@ class ByteQueue(Generic[T]):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.held = 0  # bytes
+        self.held = 0  # bytes of the items in the queue
         self._items: deque[tuple[T, int]] = deque()
         self._changed = threading.Condition()
-        self.closed = threading.Event()
-        self._ended = False
-        self._error: BaseException | None = None
+        self.closed = threading.Event()  # the consumer wants no more items
+        self._ended = False  # the producer has put its last item
+        self._error: BaseException | None = None  # the producer's, raised after that item
 
     def put(self, item: T, size: int) -> bool:
         """Wait for room and add `item` of `size` bytes; return False if the consumer has closed the queue."""
@@ -76,10 +76,11 @@ class ByteQueue(Generic[T]):
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[T]:
+        """Yield items as they come, then raise the producer's error, if it had one."""
         while True:
             with self._changed:
                 while not self._changed.wait_for(lambda: self._items or self._ended, LOOK):
-                    _look()
+                    _report_progress()
                 if not self._items:
                     break
                 item, size = self._items.popleft()
@@ -91,7 +92,7 @@ class ByteQueue(Generic[T]):
             raise self._error
 
 
-def _look() -> None:
+def _report_progress() -> None:
     """Send progress from a thread that waits. Raises Stopped if it is to end."""
     check_stop()
     if HERE.meter is not None:
@@ -178,7 +179,7 @@ def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: i
 
 def _result(future: Future[R]) -> R:
     while not wait((future,), LOOK).done:
-        _look()
+        _report_progress()
     return future.result()
 
 

@@ -187,20 +187,21 @@ class ClipRestorer:
                 return None
             index = first + len(restored)
             sources = frames[index - clip.first :][: len(planes[0])]
-            restored += self._own_samples(sources, planes, fade_in - index, fade_out - index)
+            restored += self._restored_frames(sources, planes, fade_in - index, fade_out - index)
         return restored
 
-    def _own_samples(self, frames: list[Frame], planes: Planes, first: int, stop: int) -> list[Restored]:
-        """Return restored frames, of which those in [first, stop) get their own samples: from a device by one
-        copy per plane. The others stay in floats.
+    def _restored_frames(self, frames: list[Frame], planes: Planes, first: int, stop: int) -> list[Restored]:
+        """Return restored frames. Those in [first, stop) get samples of the source's format; the others,
+        which are cross-faded, stay in floats.
         """
-        first, step = max(0, first), 1 if self.device.type == "cpu" else len(frames)
+        first = max(0, first)
         stop = max(first, min(stop, len(frames)))
+        step = 1 if self.device.type == "cpu" else len(frames)  # from a device by one copy per plane
         results: list[Restored] = []
         for start in range(first, stop, step):
-            places = slice(start, min(start + step, stop))
-            stacks = stored_samples((plane[places] for plane in planes), self.video.format)
-            results += map(self._with_samples, frames[places], zip(*stacks, strict=True))
+            part = slice(start, min(start + step, stop))
+            stacks = stored_samples((plane[part] for plane in planes), self.video.format)
+            results += map(self._with_samples, frames[part], zip(*stacks, strict=True))
         # a view would hold the memory of the clip
         floats = [
             Restored(frames[index], tuple(plane[index].clone() for plane in planes))

@@ -81,16 +81,19 @@ class ShakeRestorer(PictureRestorer):
         self.facts = replace(self.facts, name=f"{METHOD}+{name}", weights=digest, files=((name, weights),))
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
-        """Return some frames (N, 3, H, W) of a clip, restored or unchanged."""
+        """Return some frames (N, 3, H, W) of a clip, restored or unchanged, by their blur and that of their
+        neighbours.
+        """
         windows = [self.window(index, len(clip.frames)) for index in indices]
-        stages = steps(("search", "restore"))
-        next(stages)
+        halves = steps(("search", "restore"))  # of the progress
+        next(halves)
         shakes = self.cached(clip, chain(*windows), _shakes, CACHED)
-        next(stages)
-        pairs = zip(steps(indices), windows, strict=True)
-        return torch.stack(
-            [self._result(clip, index, [shakes[number] for number in window]) for index, window in pairs]
-        )
+        next(halves)
+        results = [
+            self._result(clip, index, [shakes[neighbour] for neighbour in window])
+            for index, window in zip(steps(indices), windows, strict=True)
+        ]
+        return torch.stack(results)
 
     def _result(self, clip: PreparedClip, index: int, window: Sequence[Shake]) -> Tensor:
         """Return a restored frame; the middle of `window` is its blur, the others those of its neighbours."""

@@ -69,7 +69,7 @@ def train(
 ) -> Path:
     """Train by a configuration, write `<output>/<name>.safetensors` and return its path.
 
-    Those are the averaged weights of the last step; `<name>.best.safetensors` holds those of the best
+    That file holds the averaged weights of the last step, `<name>.best.safetensors` those of the best
     validation. A checkpoint is written beside them every few minutes and when the run is interrupted,
     `<name>.log.jsonl` has a line per step, `<name>.svg` shows the loss and the held-out metrics. With
     `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the seed
@@ -78,23 +78,23 @@ def train(
     minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint, whose path
     is returned.
 
-    `reading` has the settings of reading. In several processes started by torchrun, each computes its share
-    of every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
-    run.
+    `reading` sets the cache, worker processes and the treatment of damaged files. In several processes
+    started by torchrun, each computes its share of every batch; the first writes. `init` names weights (of
+    the same network, or of parts of it) for a new run.
 
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
-    overwritten, if another process trains the same, and if training diverges; MediaError for unreadable data;
-    CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device,
-    and `stop_after` in several processes; LostError and WorkerError if another process of the run
-    ends; KeyboardInterrupt after Ctrl-C.
+    overwritten, if another process works on the same run, and if training diverges; MediaError for
+    unreadable data; CheckpointError for unfit weights and for files that can't be written; OptionError for a
+    missing device, and `stop_after` in several processes; LostError and WorkerError if another process of the
+    run ends; KeyboardInterrupt after Ctrl-C.
     """
     deadline = time.monotonic() + stop_after
     with ExitStack() as stack:
         stack.enter_context(memory_errors(config))
-        group, place = stack.enter_context(processes(device))
+        group, compute_device = stack.enter_context(processes(device))
         if stop_after < math.inf and not group.is_single:
             raise OptionError("`stop_after` is for one process: several wouldn't stop at the same step")
-        run = Run(config, output, place, group)
+        run = Run(config, output, compute_device, group)
         if group.first:
             stack.enter_context(run_lock(run.checkpoint))
         resumed = run.begin(resume, init)
@@ -103,7 +103,7 @@ def train(
             if group.first
             else lambda event: None
         )
-        emit(Began(run.step, config.training.steps, str(place), run.checkpoint if resumed else None))
+        emit(Began(run.step, config.training.steps, str(compute_device), run.checkpoint if resumed else None))
         run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), deadline)
         return run.save_weights() if run.step >= config.training.steps else run.checkpoint
 
