@@ -74,15 +74,6 @@ def test_sizes_that_sr_does_not_make_are_refused(video, capsys, height):
     assert expected in printed(capsys)
 
 
-@pytest.mark.parametrize("task", ["derain", "sr"])
-def test_without_bundled_weights_the_error_explains_how_to_import_some(video, task, capsys, monkeypatch):
-    monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
-    assert run(task, video) == 1
-    assert f"no weights for '{task}' are bundled" in (text := printed(capsys))
-    assert "vidrestore weights import FILE" in text and "--model OUT.safetensors" in text
-    assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
-
-
 def test_an_enlarged_video_is_shown_enlarged_where_its_pixels_are_not_square(tmp_path):
     write_video(tmp_path / "in.mp4", 2, "libx264", settings={"sample_aspect_ratio": Fraction(2)})
     weights = write_weights(tmp_path, doubling(), "sr")

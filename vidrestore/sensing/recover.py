@@ -16,6 +16,7 @@ from torch import Tensor
 from vidrestore import __version__
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Summary, Warned, ignore_event
+from vidrestore.files.atomic import remove_partials
 from vidrestore.files.regular import digest
 from vidrestore.frames import Frame
 from vidrestore.jobs.frame_progress import counted
@@ -73,6 +74,7 @@ def recover(
     request = digest({"recover": model.card.sha256, "head": identity.head, "size": identity.size, **settings})
     tag = None if options.overwrite else read_tag(target)
     if tag and tag.job == request:
+        remove_partials(target.path)
         emit(earlier := Summary(source, str(target), tag.frames, 0.0, before=True))
         return earlier
     target.check(Source(source), overwrite=options.overwrite)

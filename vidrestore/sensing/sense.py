@@ -23,7 +23,7 @@ from torch import Tensor
 from vidrestore.colour import planes_to_grey
 from vidrestore.errors import CheckpointError, MediaError, OptionError
 from vidrestore.events import Listener, Planned, Started, Summary, Warned, ignore_event
-from vidrestore.files.atomic import check_output
+from vidrestore.files.atomic import check_output, remove_partials
 from vidrestore.files.regular import digest
 from vidrestore.frames import WHOLE, Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
@@ -82,6 +82,7 @@ def sense(
         with suppress(MediaError):  # another file
             earlier = MeasurementReader(output)
             if earlier.job == job:
+                remove_partials(Path(output))
                 emit(summary := Summary(source, output, earlier.frames, 0.0, before=True))
                 return summary
     read = (*Source(source).files, *([options.model] if options.model else ()))
