@@ -43,11 +43,15 @@ BAR = 1 / 8  # share of the largest deviation of a row or column: those of a bar
 _PICTURES = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, never recorded in fields
 MOTION = 0.1  # least distance in grey levels; still frames with noise of 12 have 0.03
 # The smaller distance over the larger, on 12 training clips with noise of 0 to 12: fields and film -0.07 to
-# 0.15, progressive 0.95 to 1, fields of a moment in two frames -4.8 to -0.55; drawn shapes that move by whole
-# rows 0.3 to 0.7
-FIELDS, WHOLE, APART = 0.2, 0.9, -0.4
-# Least difference of the two distances, in its standard errors; in film only two frames in five have combs
-CERTAIN, FILM_CERTAIN = 3, 2
+# 0.15, or up to 0.8 behind a coder, whose errors are alike in both fields of a frame; progressive 0.77 to 1,
+# fields of a moment in two frames -4.8 to -0.55
+FIELDS, CODED_FIELDS, WHOLE, APART = 0.2, 0.7, 0.9, -0.4
+# Drawn shapes that move by whole rows have 0.2 to 0.9. Most of their samples equal those of the next row; of
+# pictures of a camera without noise 0.1 to 0.8 do.
+FLAT = 0.6
+# Least difference of the two distances, in its standard errors; in film only two frames in five have combs,
+# and behind a coder it had 3 to 8 that was not recognised, fields 9 and more
+CERTAIN, CODED_CERTAIN, FILM_CERTAIN = 3, 8, 2
 CYCLE = 5  # frames in which film repeats two fields
 RESULTS: dict[Kind, str] = {
     "whole": "frames left whole",
@@ -185,19 +189,23 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
     """
     distances, changes = list[list[float]](), list[list[float]]()
     area: tuple[slice, slice] | None = None
+    is_flat = False
     for before, after in pairwise(pictures):
-        area = area or _without_bars(before)
+        if area is None:
+            area = _without_bars(before)
+            is_flat = _flat_share(before[area]) > FLAT
         before, after = before[area], after[area]
         distances.append([_combing(before, after, row) - _combing(after, after, row) for row in (2, 1)])
         changes.append([np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)])
         if glance and len(distances) == GLANCE - 1:
             minimum, maximum = np.sort(distances).T
-            if max(maximum.mean(), -minimum.mean()) < MOTION / 2 or (minimum > 2 * FIELDS * maximum).all():
+            if max(maximum.mean(), -minimum.mean()) < MOTION / 2 or (minimum > CODED_FIELDS * maximum).all():
                 break
-    return _look(np.array(distances), np.array(changes)) if len(distances) >= GLANCE - 1 else None
+    is_complete = len(distances) >= GLANCE - 1
+    return _look(np.array(distances), np.array(changes), is_flat=is_flat) if is_complete else None
 
 
-def _look(distances: NDArray[Any], changes: NDArray[Any]) -> Look | None:
+def _look(distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool) -> Look | None:
     """Judge the distances and changes of the two fields in pairs of frames, both (pairs, 2)."""
     minimum, maximum = sorted(distances.mean(0))
     pairs, differences = len(distances), np.subtract(*distances.T)
@@ -213,7 +221,8 @@ def _look(distances: NDArray[Any], changes: NDArray[Any]) -> Look | None:
         return None
     if minimum < APART * maximum:
         return Look("apart", order, pairs)
-    return Look("fields", order, pairs) if abs(minimum) < FIELDS * maximum else None
+    is_coded = not is_flat and 0 < minimum < CODED_FIELDS * maximum and size > CODED_CERTAIN * error
+    return Look("fields", order, pairs) if is_coded or abs(minimum) < FIELDS * maximum else None
 
 
 def _repeats_as_film(changes: NDArray[Any]) -> bool:
@@ -227,6 +236,11 @@ def _repeats_as_film(changes: NDArray[Any]) -> bool:
     phases = cycles.mean(0).argmin(0)
     agreeing = (cycles.argmin(1) == phases).mean()
     return bool(agreeing >= SHARE and abs(phases[0] - phases[1]) in (2, 3))
+
+
+def _flat_share(picture: Plane) -> float:
+    """Return the share of samples that differ from those of the next row by a grey level at most."""
+    return float((np.abs(np.diff(picture, axis=0)) <= 1).mean())
 
 
 def _without_bars(picture: Plane) -> tuple[slice, slice]:
