@@ -289,7 +289,15 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
                 struct.pack_into(f"{order}HHII", data, entries[tag], tag, _LONG, 1, sizes[tag])
         if 0x112 in first:
             struct.pack_into(f"{order}HHIHH", data, first[0x112], 0x112, _SHORT, 1, 1, 0)
-        struct.pack_into(f"{order}I", data, after, 0)  # the place of the thumbnail's directory
+        (thumbnail,) = struct.unpack_from(f"{order}I", data, after)
+        struct.pack_into(f"{order}I", data, after, 0)
+        places = _entries(data, order, thumbnail)[0] if thumbnail else {}
+        if 0x201 in places and 0x202 in places:  # place and length of the thumbnail's JPEG
+            begin, length = (
+                struct.unpack_from(f"{order}I", data, places[tag] + 8)[0] for tag in (0x201, 0x202)
+            )
+            stop = min(len(data), begin + length)
+            data[begin:stop] = bytes(max(0, stop - begin))
     except struct.error:  # a place beyond the end
         return b""
     return bytes(data)
