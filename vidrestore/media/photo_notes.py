@@ -71,13 +71,14 @@ class PhotoNotes:
 
 
 def read_notes(path: str) -> PhotoNotes:
-    """Return the notes of a JPEG, PNG or HEIF, and the profile of a TIFF; none if they can't be read. Raises
-    OSError.
-    """
+    """Return the notes of a picture, of a TIFF without EXIF; none if they can't be read. Raises OSError."""
     if kind_by_content(path) == HEIF:
         return PhotoNotes(*heif_notes(path)[:2])
     with open(path, "rb") as file:
         start = file.read(8)
+        if start[:4] == b"RIFF":
+            file.seek(12)
+            return _webp_notes(file)
         if start.startswith(b"\xff\xd8"):
             file.seek(2)
             return _jpeg_notes(file)
@@ -255,6 +256,17 @@ def _density(per_inch: Iterable[float]) -> tuple[float, ...]:
     """Return pixels per inch, or nothing if they are 0 or more than a file can hold."""
     density = tuple(per_inch)
     return density if all(1 <= value <= 0xFFFF for value in density) else ()
+
+
+def _webp_notes(file: BinaryIO) -> PhotoNotes:
+    blocks = {b"EXIF": b"", b"ICCP": b""}
+    for head in islice(iter(lambda: file.read(8), b""), MOST_BLOCKS):
+        kind, size = struct.unpack("<4sI", head.ljust(8, b"\0"))
+        place = file.tell() + size + size % 2
+        if kind in blocks and size <= _LARGEST_PROFILE:
+            blocks[kind] = file.read(size)
+        file.seek(place)
+    return PhotoNotes(blocks[b"EXIF"].removeprefix(b"Exif\0\0"), blocks[b"ICCP"])
 
 
 def _png_notes(file: BinaryIO) -> PhotoNotes:
