@@ -1,4 +1,6 @@
-"""Walk through a Matroska file (RFC 9559), whose elements must fit, and store the aspect of its pixels."""
+"""Walk through a Matroska file (RFC 9559), whose elements must fit, find the encodings of its tracks, and
+store the aspect of its pixels.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ _MATROSKA = frozenset(
     | {_SEEK_HEAD, 0x1549A966, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367}
     | {_VOID, _CRC}
 )
-_TRACK, _TRACK_NUMBER = 0xAE, 0xD7
+_TRACK, _TRACK_NUMBER, _TRACK_KIND, _ENCODINGS = 0xAE, 0xD7, 0x83, 0x6D80
+_ENCODING, _ENCODING_KIND, _COMPRESSION, _ALGORITHM = 0x6240, 0x5033, 0x5034, 0x4254
+_READ_BY_FFMPEG = frozenset({1, 2, 0x11, 0x21})  # kinds of tracks that become streams
+_READ_ALGORITHMS = frozenset({0, 2, 3})  # of compression, that FFmpeg undoes: zlib, LZO, stripped headers
 
 
 def walk_matroska(file: FileBytes) -> Iterator[str]:
@@ -45,6 +50,24 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
             tracks = {number for _, value in entries if (number := _number(value, _TRACK_NUMBER))}
 
 
+def unreadable_tracks(path: str) -> dict[int, str]:
+    """Return the encodings of tracks that this FFmpeg can't undo, by the index of the stream."""
+    encodings, number = dict[int, str](), 0
+    with open(path, "rb") as opened:
+        file = FileBytes(opened)
+        for offset, head in _top_elements(file):
+            name, data, length = _element(head, 0)
+            if name not in _MATROSKA - {_CLUSTER}:
+                break
+            has_tracks = name == _TRACKS and length <= LARGEST_INDEX
+            for kind, entry in _entries(file.bytes(offset + data, length) if has_tracks else b""):
+                if kind == _TRACK and _number(entry, _TRACK_KIND) in _READ_BY_FFMPEG:
+                    if ways := [*_encodings(entry)]:
+                        encodings[number] = ", ".join(ways)
+                    number += 1
+    return encodings
+
+
 def _top_elements(file: FileBytes) -> Iterator[tuple[int, bytes]]:
     """Yield the place and first bytes of the elements of a segment and of its clusters."""
     offset, length = _segment(file)
@@ -54,6 +77,17 @@ def _top_elements(file: FileBytes) -> Iterator[tuple[int, bytes]]:
         yield offset, head
         name, data, length = _element(head, 0)
         offset += data if name == _CLUSTER else data + length
+
+
+def _encodings(track: bytes) -> Iterator[str]:
+    for name, encodings in _entries(track):
+        for kind, encoding in _entries(encodings) if name == _ENCODINGS else ():
+            if kind == _ENCODING and _number(encoding, _ENCODING_KIND):
+                yield "encrypted"
+            for part, compression in _entries(encoding) if kind == _ENCODING else ():
+                algorithm = _number(compression, _ALGORITHM) if part == _COMPRESSION else 0
+                if algorithm not in _READ_ALGORITHMS:
+                    yield f"compressed by {'bzip2' if algorithm == 1 else f'method {algorithm}'}"
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -23,6 +23,7 @@ from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import WHOLE, Span
 from vidrestore.media.cut import Cut
 from vidrestore.media.damage import check_memory
+from vidrestore.media.matroska import unreadable_tracks
 from vidrestore.media.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
 from vidrestore.media.sound import NAMES, encoder_of
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
@@ -31,7 +32,6 @@ from vidrestore.options import DROPPABLE
 
 Samples = dict[int, list["Packet[Any]"]]
 _SAMPLED_PACKETS = 500
-_ENCRYPTED = "enc_key_id"  # FFmpeg's tag of an encrypted track of Matroska
 EVERY_KIND = frozenset(DROPPABLE) - {"exif"}  # words for all streams but the video
 # Streams that are left out where the container can't hold them, by FFmpeg's name or their tag in the file
 _SPARE = {
@@ -60,6 +60,7 @@ def check_streams(
     with open_input(source.path) as opened:
         streams = [info for info in _others(source, drop) if not _is_regenerated(opened.streams[info.index])]
         samples = _first_packets(opened)
+        _check_encodings(source, streams)
         copies = [info for info in streams if _holds(container, opened, info, samples)]
         spare = [info for info in streams if info not in copies and _is_spare(info, copies)]
         if refused := [info for info in streams if info not in copies + spare]:
@@ -117,6 +118,18 @@ def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -
     }
 
 
+def _check_encodings(source: SourceInfo, streams: list[StreamInfo]) -> None:
+    """Raise MediaError for a stream whose packets FFmpeg can't decrypt or decompress."""
+    encodings = unreadable_tracks(source.path)
+    for info in streams:
+        if info.index in encodings:
+            drop = to_drop([info], _others(source))
+            raise MediaError(
+                f"{source.path}: {label(info)} is {encodings[info.index]}, which FFmpeg can't undo; "
+                f"write the file without it, with mkvmerge for example, or use `drop={drop}`"
+            )
+
+
 def pipe_warning(source: SourceInfo) -> str | None:
     """Return a sentence on what a y4m pipe loses beside colour tags; None if nothing."""
     kinds, video = other_kinds(source), source.video
@@ -144,16 +157,13 @@ def _is_regenerated(stream: Stream) -> bool:
 
 
 def _holds(container: str, opened: InputContainer, info: StreamInfo, samples: Samples) -> bool:
-    """Return True if FFmpeg writes a small file of this container with the stream, which isn't encrypted."""
+    """Return True if FFmpeg writes a small file of this container with the stream."""
     if info.attached_picture and container in ("matroska", "mov"):
         return container == "matroska"  # as an attachment; MOV has no place for cover art
     if info.kind == "attachment" and container == "webm":
         return False  # FFmpeg drops them silently
-    stream, packets = opened.streams[info.index], samples.get(info.index, [])
-    if _ENCRYPTED in stream.metadata or any(packet.has_sidedata("encryption_info") for packet in packets):
-        return False  # it would lack its keys
     try:
-        _write_trial(stream, container, packets)
+        _write_trial(opened.streams[info.index], container, samples.get(info.index, []))
     except (av.error.FFmpegError, ValueError) as error:
         number = getattr(error, "errno", None)
         if number == errno.EAGAIN:  # no room for threads
