@@ -138,7 +138,15 @@ def test_the_configuration_that_is_printed_is_read_again(video, tmp_path, capsys
 def test_steps_that_are_not_a_list_of_names_are_refused_in_one_line(tmp_path, capsys, steps):
     (tmp_path / "steps.toml").write_text(f"steps = {steps}")
     assert run("run", "a.mp4", "--config", tmp_path / "steps.toml") == 2
-    assert 'steps.toml: expected steps = ["denoise", "sr"] and a table for each' in capsys.readouterr().err
+    assert 'steps.toml: expected steps = ["denoise", "sr"]' in capsys.readouterr().err
+
+
+def test_an_option_of_no_step_is_refused_with_the_form_that_it_needs(tmp_path, capsys):
+    assert run("run", "a.mp4", "--steps", "denoise", "--set", "sigma=8") == 2
+    assert "sigma: name the step that it is for, as in denoise.sigma" in capsys.readouterr().err
+    (tmp_path / "steps.toml").write_text('steps = ["denoise"]\nsigma = 8')
+    assert run("run", "a.mp4", "--config", tmp_path / "steps.toml") == 2
+    assert "steps.toml: sigma: name the step" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

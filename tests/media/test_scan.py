@@ -6,7 +6,7 @@ from itertools import count, pairwise
 import av
 import numpy as np
 import pytest
-from sample_videos import copy_packets, write_video
+from sample_videos import copy_packets, video_frame, write_video
 from scanned_videos import NTSC, SIZE, apart, interlaced, moments, telecined, write_frames
 from written_videos import frames_of
 
@@ -184,6 +184,38 @@ def test_short_calm_and_noisy_fields_are_found(tmp_path, count, step, sigma):
     frames = interlaced(moments(2 * count, step, sigma))
     _, _, words = read(write_frames(tmp_path / "in.mkv", frames, Fraction(25)))
     assert words == "deinterlaced (looks interlaced, top field first)"
+
+
+def coded(pictures):
+    """Luma of pictures behind MPEG-4 of progressive blocks."""
+    encoder, decoder = (av.CodecContext.create("mpeg4", mode) for mode in "wr")
+    encoder.height, encoder.width, encoder.pix_fmt = *pictures[0].shape, "yuv420p"
+    encoder.time_base, encoder.bit_rate = Fraction(1, 25), 400_000
+    chroma = np.full((encoder.height // 2, encoder.width // 2), 128, np.uint8)
+    frames = [video_frame("yuv420p", (luma, chroma, chroma), pts) for pts, luma in enumerate(pictures)]
+    packets = [packet for frame in [*frames, None] for packet in encoder.encode(frame)]
+    decoder.extradata = encoder.extradata
+    results = [frame for packet in [*packets, None] for frame in decoder.decode(packet)]
+    return [frame.to_ndarray()[: encoder.height].astype(np.float32) for frame in results]
+
+
+@pytest.mark.parametrize("sigma", [6, 12])
+def test_calm_fields_behind_a_progressive_coder_are_found(sigma):
+    look = look_at(iter(coded(interlaced(moments(32, step=0.2, sigma=sigma)))))
+    assert look is not None and (look.kind, look.order) == ("fields", "tff")
+    assert look_at(iter(coded(moments(16, step=0.2, sigma=sigma)))).kind == "whole"
+
+
+def test_drawn_shapes_that_move_by_whole_rows_are_not_fields():
+    """More edges on even rows than on odd ones make one field nearer to the next frame than the other."""
+    pictures = []
+    for number in range(16):
+        picture = np.full((240, 320), 60, np.float32)
+        for top, left, height, value in ((20, 20, 40, 200), (21, 120, 40, 130), (60, 220, 41, 180)):
+            picture[top + 2 * number :, left : left + 70][:height] = value
+        pictures.append(picture)
+    look = look_at(iter(pictures))
+    assert look is None or look.kind == "whole"
 
 
 @pytest.mark.parametrize("sigma", [0, 12])

@@ -179,6 +179,14 @@ def test_repeated_packets_and_joined_recordings_are_not_damage(tmp_path, packets
     assert list(broken_structure(str(path))) == []
 
 
+def test_realmedia_that_was_written_to_a_pipe_is_not_damaged(tmp_path):
+    path = written(tmp_path / "live.rm")
+    data = path.read_bytes()
+    length = data.index(b"DATA") + 4
+    path.write_bytes(data[:length] + (18).to_bytes(4) + data[length + 4 :])  # of its head alone
+    assert list(broken_structure(str(path))) == []
+
+
 def with_encoding(path, encoding):
     """Write Matroska whose sound is said to be encoded so; the packets stay as they are."""
     with av.open(path, "w", format="matroska", container_options={"write_crc32": "0"}) as container:

@@ -47,12 +47,11 @@ def run(
     tables = with_settings(file_tables, settings or (), TASKS)
     listed = tables.pop("steps", [])
     names = [name.strip() for name in steps.split(",")] if steps else listed
-    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not is_list or not all(isinstance(part, dict) for part in tables.values()):
-        place = f"--config {config}: " if config else ""
-        raise OptionError(
-            f'{place}expected steps = ["denoise", "sr"] and a table for each step; with --set STEP.NAME=VALUE'
-        )
+    place = f"--config {config}: " if config else ""
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise OptionError(f'{place}expected steps = ["denoise", "sr"]')
+    if stray := [name for name, part in tables.items() if not isinstance(part, dict)]:
+        raise OptionError(f"{place}{stray[0]}: name the step that it is for, as in denoise.{stray[0]}")
     if "" in names:
         raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
     if print_config:

@@ -38,6 +38,7 @@ _DV_FRAMES = {  # (lines: 525 or 625, type of signal) -> bytes of a frame
     (0, 0x14): 480_000, (1, 0x14): 576_000, (0, 0x18): 240_000, (1, 0x18): 288_000,
 }  # fmt: skip
 _ROQ_CHUNKS = frozenset({0x1001, 0x1002, 0x1011, 0x1012, 0x1013, 0x1020, 0x1021, 0x1030})
+_REAL_DATA_HEAD = 18  # bytes of the head of the chunk of packets
 _REAL_SLACK = 18  # bytes of a chunk's header that FFmpeg's own muxer counts twice
 
 
@@ -395,13 +396,15 @@ def _real(file: FileBytes) -> Iterator[str]:
     while head := parts.head():
         length = int.from_bytes(head[4:8], "big")
         if head.startswith(b"DATA"):
+            if length <= _REAL_DATA_HEAD:  # was written to a pipe, without its length
+                return
             yield from _real_packets(file, parts.offset, min(parts.offset + length, file.size))
         parts.skip(length if length >= 8 else 0)
 
 
 def _real_packets(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
     promised, count = file.number(offset + 10, 4), 0
-    offset += 18
+    offset += _REAL_DATA_HEAD
     while offset + 12 <= stop and (count < promised or not promised):
         length = file.number(offset + 2, 2)
         if file.bytes(offset, 2) not in (b"\0\0", b"\0\1") or length < 12:

@@ -43,7 +43,8 @@ def resolve(text: str) -> HubAddress:
     match = _PARTS.fullmatch(text)
     if not match or ".." in text:
         raise CheckpointError(
-            f"{text!r} is not a hub address; expected owner/repo[@revision][/file.safetensors]"
+            f"{text!r} is not a hub address; expected owner/repo[@revision][/file.safetensors]; "
+            "bundled weights need not be fetched"
         )
     repository, revision = match["repository"], match["revision"] or "main"
     if not _COMMIT.fullmatch(revision):
