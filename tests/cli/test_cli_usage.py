@@ -75,7 +75,7 @@ from vidrestore.restorers.devices import gpu_advice, torch_device
         ("run a.mp4 --steps denoise --set sr.scale=2", ("it is none of the steps",)),
         ("run a.mp4 --steps denoise --set denoise.sigma=much", ("denoise.sigma: expected a number such",)),
         ("run a.mp4 --steps denoise --set denoise.tail=1", ("no option 'tail'; it has: tile, chroma",)),
-        ("run a.mp4 --steps denoise --set sigma=1", ("with --set STEP.NAME=VALUE",)),
+        ("run a.mp4 --steps denoise --set sigma=1", ("name the step that it is for",)),
     ],
 )
 def test_a_wrong_command_line_is_one_plain_line(capsys, arguments, words):
