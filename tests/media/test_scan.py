@@ -6,7 +6,7 @@ from itertools import count, pairwise
 import av
 import numpy as np
 import pytest
-from sample_videos import copy_packets, video_frame, write_video
+from sample_videos import copy_packets, encoded, video_frame, write_video
 from scanned_videos import NTSC, SIZE, apart, interlaced, moments, telecined, write_frames
 from written_videos import frames_of
 
@@ -188,15 +188,12 @@ def test_short_calm_and_noisy_fields_are_found(tmp_path, count, step, sigma):
 
 def coded(pictures):
     """Luma of pictures behind MPEG-4 of progressive blocks."""
-    encoder, decoder = (av.CodecContext.create("mpeg4", mode) for mode in "wr")
-    encoder.height, encoder.width, encoder.pix_fmt = *pictures[0].shape, "yuv420p"
-    encoder.time_base, encoder.bit_rate = Fraction(1, 25), 400_000
-    chroma = np.full((encoder.height // 2, encoder.width // 2), 128, np.uint8)
+    chroma = np.full((SIZE[0] // 2, SIZE[1] // 2), 128, np.uint8)
     frames = [video_frame("yuv420p", (luma, chroma, chroma), pts) for pts, luma in enumerate(pictures)]
-    packets = [packet for frame in [*frames, None] for packet in encoder.encode(frame)]
-    decoder.extradata = encoder.extradata
-    results = [frame for packet in [*packets, None] for frame in decoder.decode(packet)]
-    return [frame.to_ndarray()[: encoder.height].astype(np.float32) for frame in results]
+    decoder = av.CodecContext.create("mpeg4", "r")
+    packets = [*encoded("mpeg4", frames, {"b": "400000"}), None]
+    results = [frame for packet in packets for frame in decoder.decode(packet)]
+    return [frame.to_ndarray()[: SIZE[0]].astype(np.float32) for frame in results]
 
 
 @pytest.mark.parametrize("sigma", [6, 12])
