@@ -85,6 +85,7 @@ class VideoInfo:
     # presentation times are missing or wrong: the n-th picture has the time of the n-th packet, as in AVI
     by_order: bool = False
     crop: tuple[int, int, int, int] = (0, 0, 0, 0)  # left, right, top, bottom that the container hides
+    field_pictures: bool = False  # the stream's pictures have one field each; frames are woven of two
 
     @property
     def end(self) -> int | None:

@@ -23,7 +23,7 @@ from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_PLAN, read_object, stored
-from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
+from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo, uncropped
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
@@ -319,10 +319,13 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
             )
         name, duration = container.format.name, container.duration
         video = _with_bits(describe_video(source, stream, frames, name), stream, packets, sample)
+        has_fields = _are_fields(stream, frames)
+        rate = 2 * fps if fps and has_fields else fps
+        video = _with_rate(source, video, container, stream, rate)
         return SourceInfo(
             path=source,
             container=name,
-            video=_with_rate(source, video, container, stream, fps),
+            video=_of_woven(video) if has_fields else video,
             streams=tuple(map(describe_stream, container.streams)),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
@@ -348,6 +351,30 @@ def _with_rate(
         raise MediaError(f"{source}: a raw stream that states no frame rate; give it by `fps`, such as 25")
     return replace(
         video, rate=rate, base_rate=rate, time_base=1 / rate, start=0, duration=None, numbered=True
+    )
+
+
+def _are_fields(stream: VideoStream, frames: list[VideoFrame]) -> bool:
+    """Return True for pictures of one field each, of which FFmpeg weaves those of other codecs: marked as
+    interlaced, with the top field and the bottom field first by turns.
+    """
+    if stream.codec_context.codec.canonical_name != "hevc" or not frames[0].interlaced_frame:
+        return False
+    marks = [_log_value(stream, frame, "i") for frame in frames]
+    return len(marks) > 1 and all({*pair} == {*_LOGGED_ORDERS} for pair in pairwise(marks))
+
+
+def _of_woven(video: VideoInfo) -> VideoInfo:
+    """Return the description of frames that are woven of two pictures each."""
+    bits, frames, whole = video.frame_bits, video.frames, uncropped(video)
+    return replace(
+        whole,
+        height=2 * whole.height,
+        rate=video.rate and video.rate / 2,
+        base_rate=video.base_rate and video.base_rate / 2,
+        frames=frames and (frames + 1) // 2,
+        frame_bits=bits and 2 * bits,
+        field_pictures=True,
     )
 
 
