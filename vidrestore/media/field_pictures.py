@@ -27,9 +27,9 @@ class Weaver:
 
     def _graph(self, name: str, options: str) -> Graph:
         video, graph = self.video, Graph()
-        stored = VideoFormat(video.pix_fmt, video.width, video.height // 2)
-        size = {"width": stored.width, "height": stored.height}
-        source = graph.add_buffer(**size, format=stored, time_base=video.time_base)
+        width, height = video.width, video.height // 2
+        stored = VideoFormat(video.pix_fmt, width, height)
+        source = graph.add_buffer(width=width, height=height, format=stored, time_base=video.time_base)
         graph.link_nodes(source, graph.add(name, options), graph.add("buffersink")).configure()
         return graph
 
