@@ -174,8 +174,8 @@ def _board(folder: Path) -> Iterator[Listener]:
                     for name in ("loss", "learning_rate", "gradient_norm"):
                         writers[-1].add_scalar(f"training/{name}", getattr(event, name), event.step)
                 case Validated():
-                    for name, psnr in event.psnr.items():
-                        writers[-1].add_scalar(f"held out/PSNR {name}", psnr, event.step)
+                    for metric, psnr in event.psnr.items():
+                        writers[-1].add_scalar(f"held out/PSNR {metric}", psnr, event.step)
 
         yield emit
 
