@@ -191,8 +191,8 @@ def _subpixel_offset(
     cost: Tensor, least: Tensor, best: Tensor, position: Tensor, step: int, side: int
 ) -> Tensor:
     """Return the offset, at most half a pixel, from the best shift, with the cost `least`, to the minimum of
-    a parabola through that and the costs `step` indices before and after; 0 at the border of the search, where
-    `position`, its row or column, is 0 or side - 1.
+    a parabola through that and the costs `step` indices before and after; 0 at the border of the search:
+    where `position`, its row or column, is 0 or side - 1.
     """
     last = side**2 - 1
     before, after = (cost.gather(1, (best + sign * step).clamp(0, last).long()) for sign in (-1, 1))
