@@ -43,13 +43,13 @@ BATCH = 64  # groups of a training step
 TIMED_STEPS, FIRST_STEPS = 5, 2  # steps that are timed, after those that fill caches
 TRAINING_SHARE = 0.8  # of the training videos; the rest is for validation
 MILLION, BILLION = 1e6, 1e9
-PICTURE = f"a picture of {SIDE}x{SIDE}"
+OVERHEAD_ROW = "overhead"  # stands for the test set
 UNTRAINED = "untrained"  # stands for the weights of networks that are built here
 PROTOCOLS = {
     "picture-costs": (
         "parameters: millions that are learned",
-        "multiply_adds: billions, of products and convolutions, without the sampling of taps, norms and "
-        "activations",
+        f"multiply_adds: billions, of the products and convolutions of a picture of {SIDE}x{SIDE}, without the "
+        "sampling of taps, norms and activations",
     ),
     "patch-costs": (
         "parameters: millions that are learned",
@@ -164,6 +164,12 @@ def _now(device: str) -> float:
     return time.perf_counter()
 
 
+def overhead_protocol(table: Table) -> tuple[str, ...]:
+    """Return how the overhead of a table's systems is counted; empty if the table has none."""
+    metrics = {metric for values in table.overhead.values() for metric in values}
+    return tuple(line for line in PROTOCOLS["picture-costs"] if line.partition(":")[0] in metrics)
+
+
 def overhead_rows(table: Table, systems: Sequence[System], system_names: Sequence[str]) -> Iterator[Row]:
     """Yield the cost of each measured system beside the published one, then those only published."""
     metrics = tuple(dict.fromkeys(metric for values in table.overhead.values() for metric in values))
@@ -173,10 +179,10 @@ def overhead_rows(table: Table, systems: Sequence[System], system_names: Sequenc
             measured.add(system.name)
             values = rounded(picture_costs(system.network, metrics))
             published = table.overhead.get(system.name, {})
-            yield Row(title_of(table, system.name), PICTURE, values, published, system.weights)
+            yield Row(title_of(table, system.name), OVERHEAD_ROW, values, published, system.weights)
     for name, published in table.overhead.items():
         if published and name not in measured and (not system_names or name in system_names):
-            yield Row(table.systems[name], PICTURE, {}, published)
+            yield Row(table.systems[name], OVERHEAD_ROW, {}, published)
 
 
 def evaluate_costs(

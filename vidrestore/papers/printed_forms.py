@@ -79,7 +79,7 @@ def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> Pri
     elif getattr(config, "temperature", False):
         ours["-temperature"] = "its variant whose attention has a learnt temperature"
     depth = depth_of(config)
-    if depth != PRINTED_LAYERS and column != DEPTH and family not in ITERATIVE:
+    if depth != PRINTED_LAYERS and column != DEPTH and family not in ITERATIVE and not any_sigma:
         ours[f"-{depth}-layers"] = f"one of {depth} layers instead of {PRINTED_LAYERS}"
     words = [*ours.values()]
     if getattr(config, "atoms", PRINTED_ATOMS) != PRINTED_ATOMS:

@@ -160,7 +160,7 @@ def evaluate_table(
             *figures.frame_rows(table, plots),
             *costs.overhead_rows(table, systems, system_names),
         ),
-        protocol.lines(table, test_sets.values()),
+        (*protocol.lines(table, test_sets.values()), *costs.overhead_protocol(table)),
         (*weights_notes(systems, table), *table.remarks),
         table.source,
         tuple(clips),
