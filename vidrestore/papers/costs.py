@@ -48,7 +48,7 @@ UNTRAINED = "untrained"  # stands for the weights of networks that are built her
 PROTOCOLS = {
     "picture-costs": (
         "parameters: millions that are learned",
-        f"multiply_adds: billions, of the products and convolutions of a picture of {SIDE}x{SIDE}, without the "
+        f"multiply_adds: billions, of the products and convolutions of {SIDE}x{SIDE} pixels, without the "
         "sampling of taps, norms and activations",
     ),
     "patch-costs": (
