@@ -12,7 +12,7 @@ import pytest
 import torch
 from command_line import run as command
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
-from sample_videos import write_video
+from sample_videos import cut_short, write_video
 from scanned_videos import interlaced, moments, telecined, write_frames
 from typer.main import get_command
 
@@ -199,3 +199,14 @@ def test_a_sheet_may_be_one_picture(video, levels):
 def test_what_can_not_be_looked_at_is_refused(arguments, message, capsys):
     assert run(*arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_video_cut_short_before_the_first_place_is_looked_at_as_far_as_it_goes(tmp_path, capsys, levels):
+    film = tmp_path / "in.mp4"
+    write_video(film, 60, "libx264", size=(96, 80), container={"movflags": "faststart"})
+    cut_short(film, 0.05)
+    verdicts, _ = found_in(film, capsys)
+    assert verdicts["damage"] == "yes" and verdicts["blur"] == "no"
+    cut_short(film, 0.3)
+    assert run(film, "--device", "cpu") == 1
+    assert "0 frames that can be decoded" in capsys.readouterr().err

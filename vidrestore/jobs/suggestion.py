@@ -126,7 +126,7 @@ def suggest(
     on_event(Progressed(str(source), 0, stage="read"))
     with VideoReader.of(source, options) as reader:
         info, scan = reader.info, reader.scan
-        places = list(read_places(reader))
+        places, damage = list(read_places(reader)), reader.damage.sentence
     interlacing = Finding("interlacing", "no", "frames are whole")
     if scan and scan.why:
         interlacing = Finding("interlacing", "no" if scan.kind == "whole" else "yes", str(scan.in_words))
@@ -134,22 +134,31 @@ def suggest(
     noisy = (findings[1].value or 0) >= STRONG_NOISE
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info.video)]
+    findings += [Finding("damage", "yes", damage)] if damage else []
     return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings, scan))), places
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
-    """Yield `SEEN` frames at each of `PLACES`; of a short video, or one of unknown length, as many at its
-    beginning.
+    """Yield `SEEN` frames at each of `PLACES`, or as many in all at the beginning: of a short video, one of
+    unknown length, and one that was cut short before the first place.
     """
     video, info = reader.info.video, reader.info
     ticks = video.duration or (int(info.duration / video.time_base) if info.duration else 0)
     starts = [int((video.start or 0) + place * ticks) for place in PLACES]
     if not ticks or (video.rate and ticks * video.time_base * video.rate < 4 * SEEN):
         starts = []
-    for start in starts or (None,):
-        with closing(reader.frames(start)) as frames:
-            if sample := tuple(islice(frames, SEEN if starts else len(PLACES) * SEEN)):
-                yield Place(sample)
+    is_empty = True
+    for start in starts:
+        if sample := _sample(reader, start, SEEN):
+            is_empty = False
+            yield Place(sample)
+    if is_empty and (sample := _sample(reader, None, len(PLACES) * SEEN)):
+        yield Place(sample)
+
+
+def _sample(reader: VideoReader, start: int | None, count: int) -> tuple[Frame, ...]:
+    with closing(reader.frames(start)) as frames:
+        return tuple(islice(frames, count))
 
 
 def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:
