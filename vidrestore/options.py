@@ -101,6 +101,9 @@ def _storable(rate: Fraction) -> Fraction:
 
 
 def _text(value: Any) -> Any:
+    """Return a path, or a device of torch, as its name."""
+    if (type(value).__module__, type(value).__name__) == ("torch", "device"):  # torch isn't loaded for it
+        return str(value)
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
@@ -266,12 +269,21 @@ class RestoreOptions(Options):
     ] = "auto"
     strength: Annotated[
         Share,
-        quality_option(help="Mix with the source: 1 is fully restored, 0 the source.", metavar="0..1"),
+        quality_option(
+            help="Mix with the source: 1 is fully restored, 0 the source.",
+            metavar="0..1",
+            parser=option_values.share,
+        ),
         About("pixels", EVERY_TASK),
     ] = 1.0
     chroma_strength: Annotated[
         Share | None,
-        quality_option(help="Strength for chroma.", metavar="0..1", show_default="as --strength"),
+        quality_option(
+            help="Strength for chroma.",
+            metavar="0..1",
+            parser=option_values.share,
+            show_default="as --strength",
+        ),
         About("pixels", DENOISE),
     ] = None
     grain: Annotated[
@@ -359,7 +371,11 @@ class RestoreOptions(Options):
     ] = None
     device: Annotated[
         Text,
-        machine_option(help="auto, cpu, cuda, cuda:1 or mps; several GPUs: cuda:0,1.", metavar="NAME"),
+        machine_option(
+            help="auto, cpu, cuda, cuda:1 or mps; several GPUs: cuda:0,1.",
+            metavar="NAME",
+            parser=option_values.device,
+        ),
         About("machine"),
     ] = "auto"
     precision: Arithmetic = "auto"
