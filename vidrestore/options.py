@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, fields, replace
@@ -157,12 +158,44 @@ class Options:
             raise OptionError(explained(error, [option.name for option in fields(cls)])) from None
 
 
+class Declared(NamedTuple):
+    """The type of a field, its option of the command line, and what the option alters."""
+
+    type: Any
+    option: Any  # typer.Option(...), or None
+    about: About | None
+
+
+@cache
+def declared(kind: type) -> dict[str, Declared]:
+    """Return what the annotations of an options class declare, by the names of its fields."""
+    annotations = get_type_hints(kind, include_extras=True)
+
+    def first(name: str, kind: type) -> Any:
+        notes = getattr(annotations[name], "__metadata__", ())
+        return next((note for note in notes if isinstance(note, kind)), None)
+
+    return {
+        name: Declared(hint, first(name, ParameterInfo), first(name, About))
+        for name, hint in get_type_hints(kind).items()
+    }
+
+
 def readable(kind: type[Chosen]) -> type[Chosen]:
-    """Give a class a signature of names and defaults: `help` would show all that its annotations declare."""
+    """Give a class a signature of names and defaults, since `help` would show all that its annotations
+    declare, and a docstring that lists all its fields.
+    """
     signature = inspect.signature(kind)
     empty, parameters = inspect.Parameter.empty, signature.parameters.values()
     plain = signature.replace(parameters=[parameter.replace(annotation=empty) for parameter in parameters])
     kind.__signature__ = plain  # type: ignore[attr-defined]
+    text = inspect.cleandoc(kind.__doc__ or "")
+    explained_fields = {*re.findall("`(\\w+)`[,:]", text)}
+    for name, declaration in declared(kind).items():
+        if declaration.option and name not in explained_fields:
+            is_negative = "--no-" in str(declaration.option.param_decls)
+            text += f"\n- `{name}`: {'False: ' if is_negative else ''}{declaration.option.help}"
+    kind.__doc__ = text
     return kind
 
 
@@ -220,6 +253,7 @@ class RestoreOptions(Options):
       takes frames as they are; "tff" and "bff" deinterlace all, top or bottom field first; "film" makes 24
       whole frames of 30 (3:2 pulldown)
     - `model`, `tile`, `threads`: by default that of the task, entire frames if memory allows, all
+    - `encoder`: its options
     """
 
     sigma: Annotated[
@@ -443,29 +477,6 @@ class RestoreKeywords(TypedDict, total=False):
     precision: Precision
     threads: int
     tile: int | None
-
-
-class Declared(NamedTuple):
-    """The type of a field, its option of the command line, and what the option alters."""
-
-    type: Any
-    option: Any  # typer.Option(...), or None
-    about: About | None
-
-
-@cache
-def declared(kind: type) -> dict[str, Declared]:
-    """Return what the annotations of an options class declare, by the names of its fields."""
-    annotations = get_type_hints(kind, include_extras=True)
-
-    def first(name: str, kind: type) -> Any:
-        notes = getattr(annotations[name], "__metadata__", ())
-        return next((note for note in notes if isinstance(note, kind)), None)
-
-    return {
-        name: Declared(hint, first(name, ParameterInfo), first(name, About))
-        for name, hint in get_type_hints(kind).items()
-    }
 
 
 def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mapping[str, object]) -> Chosen:
