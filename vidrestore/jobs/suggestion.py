@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.errors import OptionError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed, ignore_event, plain
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.coding_loss import bits_per_pixel
@@ -139,8 +139,8 @@ def suggest(
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
-    """Yield `SEEN` frames at each of `PLACES`, or as many in all at the beginning: of a short video, one of
-    unknown length, and one that was cut short before the first place.
+    """Yield `SEEN` frames at each of `PLACES`; of a video that is short, cut short, or of unknown length, as
+    many at its beginning. Raises MediaError without a frame.
     """
     video, info = reader.info.video, reader.info
     ticks = video.duration or (int(info.duration / video.time_base) if info.duration else 0)
@@ -149,16 +149,16 @@ def read_places(reader: VideoReader) -> Iterator[Place]:
         starts = []
     is_empty = True
     for start in starts:
-        if sample := _sample(reader, start, SEEN):
-            is_empty = False
-            yield Place(sample)
-    if is_empty and (sample := _sample(reader, None, len(PLACES) * SEEN)):
+        with closing(reader.frames(start)) as frames:
+            if sample := tuple(islice(frames, SEEN)):
+                is_empty = False
+                yield Place(sample)
+    if is_empty:
+        with closing(reader.frames()) as frames:
+            sample = tuple(islice(frames, len(PLACES) * SEEN))
+        if not sample:
+            raise MediaError(f"{reader.source}: no frame of it can be decoded; record or copy it again")
         yield Place(sample)
-
-
-def _sample(reader: VideoReader, start: int | None, count: int) -> tuple[Frame, ...]:
-    with closing(reader.frames(start)) as frames:
-        return tuple(islice(frames, count))
 
 
 def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:
