@@ -15,7 +15,7 @@ from dataclasses import field, fields, replace
 from fractions import Fraction
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -70,6 +70,8 @@ machine_option = partial(Option, rich_help_panel="Machine")
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
 EVERY_TASK = frozenset(TASKS)
+
+OTHER_FIELDS = "\n\nOther fields, by the help of their options:\n"
 
 
 @plain_dataclass(frozen=True)
@@ -190,8 +192,9 @@ def readable(kind: type[Chosen]) -> type[Chosen]:
     plain = signature.replace(parameters=[parameter.replace(annotation=empty) for parameter in parameters])
     kind.__signature__ = plain  # type: ignore[attr-defined]
     text = inspect.cleandoc(kind.__doc__ or "")
-    explained_fields = {*re.findall("`(\\w+)`[,:]", text)}
-    for name, declaration in declared(kind).items():
+    explained_fields = {*re.findall(r"`(\w+)`[,:]", text)}
+    text += OTHER_FIELDS
+    for name, declaration in declared(cast(Any, kind)).items():
         if declaration.option and name not in explained_fields:
             is_negative = "--no-" in str(declaration.option.param_decls)
             text += f"\n- `{name}`: {'False: ' if is_negative else ''}{declaration.option.help}"

@@ -130,11 +130,16 @@ def test_several_findings_are_one_command_and_all_commands_are_understood(video,
         command.make_context(name, rest, parent=group.make_context("vidrestore", list(arguments)))
 
 
-def test_an_interlaced_video_of_a_tapes_size_is_shown_at_its_best(tmp_path, levels, capsys):
+@pytest.mark.parametrize("noise", [0.0, 5.0])
+def test_the_first_command_for_a_tape_is_that_of_the_readme(tmp_path, levels, capsys, repository, noise):
+    levels["noise"] = noise
     write_frames(tmp_path / "tape.mkv", interlaced(moments(24)), Fraction(25), order="tt")
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
     assert verdicts["interlacing"] == "yes"
-    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --quality best --double-rate" in lines
+    assert lines[0] == f"vidrestore denoise {tmp_path / 'tape.mkv'} --double-rate"
+    assert [line for line in lines if " denoise " in line] == lines[:1]
+    for page in ("README.md", "examples/README.md"):
+        assert "vidrestore denoise tape.avi --double-rate" in (repository / page).read_text()
 
 
 @pytest.mark.parametrize("kind, verdict", [("film", "yes"), ("whole", "no")])

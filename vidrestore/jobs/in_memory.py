@@ -43,7 +43,8 @@ def restore_frames(
     """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the
     same type.
 
-    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped; far beyond is an error). The frames are
+    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped; far beyond is an error). OpenCV has B'G'R',
+    which nothing shows: pass `frames[..., ::-1]`, and reverse the result likewise. The frames are
     those that `vidrestore.restore` writes for a video with these pixels; the arguments are as there, but for
     what concerns files. The task `sr` returns frames four times larger. A `Restorer` keeps the weights for
     further calls. Raises VidRestoreError.
