@@ -15,6 +15,7 @@ PACKAGE = Path(vidrestore.__file__).parent
 GROUPS = (
     {
         "checking",
+        "cores",
         "errors",
         "event_log",
         "events",

@@ -103,6 +103,8 @@ def run_command_line(arguments: list[str] | None) -> None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     # read when torch loads: compute operations that Apple's GPUs lack on the CPU, with a warning
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    # threads of torch and NumPy: a command deals its work to threads with one each (`cores`), or sets others
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names may have characters that the terminal's encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -36,16 +36,18 @@ def stops_cleanly() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in STOPS}
-    stop = _Stop()
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN or number == signal.SIGINT:
-            signal.signal(number, stop)
+    before, stop = _handlers(STOPS), _Stop()
     try:
-        yield
-    finally:
         for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+            if handler != signal.SIG_IGN or number == signal.SIGINT:
+                signal.signal(number, stop)
+        yield
+    except Exception as error:
+        if stop.stopping:  # C code, such as that which reads weights, raises errors of its own
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        _restore(before)
 
 
 class _Stop:
@@ -77,13 +79,40 @@ def delayed_signals() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, frame: received.append(number)) for number in DELAYED
-    }
+    before = _handlers(DELAYED)
     try:
+        for delayed in DELAYED:
+            signal.signal(delayed, lambda number, frame: received.append(number))
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+        _restore(before)
     for number in sorted(set(received), key=DELAYED.index):
         signal.raise_signal(number)
+
+
+def _handlers(numbers: Sequence[signal.Signals]) -> dict[signal.Signals, Any]:
+    return {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Set handlers of signals, all of them even if one that is set already raises KeyboardInterrupt."""
+    try:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    except BaseException:
+        _restore(handlers)
+        raise
+
+
+def end_with_parent() -> None:
+    """Let this process, which was started by `multiprocessing`, end when the one that started it is gone, as
+    one that was killed is.
+    """
+    from multiprocessing import parent_process
+
+    def end() -> None:
+        if parent := parent_process():
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()

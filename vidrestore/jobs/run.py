@@ -218,9 +218,11 @@ def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | 
     with VideoReader.of(request.source, options, losses=measures) as reader:
         reader.refuse_interlaced("`scan` makes it progressive")
         span = find(reader, options) if find else find_span(reader, options.start, options.duration)
-        from vidrestore.jobs.job import job_of  # loads torch, which takes seconds
+        from vidrestore.cores import one_thread  # loads torch, which takes seconds
+        from vidrestore.jobs.job import job_of
 
-        yield job_of(request, reader, span, load)
+        with one_thread():
+            yield job_of(request, reader, span, load)
 
 
 def join(work: SegmentedWork, began: float) -> Summary:

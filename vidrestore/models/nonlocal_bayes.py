@@ -40,12 +40,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.dust_sigma import noise_level
 from vidrestore.models.fitted import fitted, on_device
 from vidrestore.models.grouping import add_patches, coverage, patches_at
 from vidrestore.models.noise_model import noise_curve
-from vidrestore.working import steps
 
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
 CHOICE = 2  # candidates per patch that is chosen, at least
@@ -117,13 +117,17 @@ def nonlocal_bayes(
         curve = noise_curve(noisy, estimate, guide, tracks, side)
     total = torch.zeros_like(estimate).view(-1)
     origins = []
-    for part in steps(tracks.split(chunk)):
+
+    def changed(part: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the groups of some tracks, and the change of their patches."""
         groups = similar(estimate, part, side, samples)
         first, rest = (patches_at(plane, groups, side) for plane in (estimate, residual))
         variance = first.new_full((len(groups), 1, 1), noise.sigma**2)
         if guide is not None:
             variance *= curve.at(patches_at(guide, part, side).mean((1, 2), keepdim=True))
-        change = bayes_change(first, rest, variance, gains, noise.whitener, noise.frames)
+        return groups, bayes_change(first, rest, variance, gains, noise.whitener, noise.frames)
+
+    for groups, change in dealt(changed, tracks.split(chunk)):
         add_patches(total, groups, noisy.shape[2], change.float())
         origins.append(groups)
     counts = coverage(torch.cat(origins), (len(noisy), *noisy.shape[1:]), side)

@@ -14,6 +14,7 @@ import torch
 from vidrestore.errors import OptionError
 from vidrestore.event_log import counted_words
 from vidrestore.models.fast.linear import processor_has
+from vidrestore.working import available_cores
 
 T = TypeVar("T")
 _END = object()
@@ -65,7 +66,7 @@ def device_name(device: torch.device | str) -> str:
 
 def available_devices() -> Iterator[tuple[str, str]]:
     """Yield the names of this machine's devices with their descriptions."""
-    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    cores, threads = os.cpu_count() or 1, available_cores()
     yield "cpu", f"{counted_words(cores, 'core')}, {counted_words(threads, 'thread')}"
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)

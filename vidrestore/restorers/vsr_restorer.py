@@ -56,7 +56,6 @@ class VsrRestorer:
     """
 
     input_kind: Literal["rgb"] = "rgb"
-    team = 4
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
@@ -110,12 +109,15 @@ class VsrRestorer:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         length = self.clip_length(height, width)
         outputs = length - self.facts.overlap if self._is_tiled(height, width) else 3
+        return 2 * length * small + outputs * large + self.part_memory(height, width)
+
+    def part_memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
         network, pixels = RELEASED_MEMORY, rows * columns
         if self.recurrent:
             extra_frames = self._frames_at_once(pixels) - 1
             network = pixels * (self._pixel_memory + extra_frames * self._frame_memory)
-        return 2 * length * small + outputs * large + network
+        return network
 
     def _is_tiled(self, height: int, width: int) -> bool:
         rows, columns = self.tile_size(height, width)

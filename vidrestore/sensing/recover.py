@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore import __version__
+from vidrestore.cores import dealt
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Summary, Warned, ignore_event
 from vidrestore.files.atomic import remove_partials
@@ -163,10 +164,11 @@ def recovered_frames(
     """Yield every frame of a file, recovered; as many clips at once as memory allows."""
     threads = threads_for(options.threads)
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
-    workers = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
+    clips_at_once = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
     recoverer = Recoverer(reader.measured, network, options.precision)
-    workers = workers if recoverer.device.type == "cpu" else 1
-    with closing(at_once(recoverer.recover, _clips(reader), workers, threads)) as clips:
+    if recoverer.device.type != "cpu":
+        clips_at_once = threads = 1
+    with closing(at_once(recoverer.recover, _clips(reader), clips_at_once, threads)) as clips:
         for frames in clips:
             yield from frames
 
@@ -222,10 +224,10 @@ class Recoverer:
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
         """Recover the last frames (T', H, W), one per entry of `times`, of a plane (T, count, M)."""
         patches = torch.empty(len(times), grid.count, grid.patch**2, device=self.device)
-        for first in range(0, grid.count, self.chunk):
-            # a group is a patch's place in all frames
-            groups = measurements[:, first : first + self.chunk].transpose(0, 1)
-            patches[:, first : first + self.chunk] = self.network(groups)[:, -len(times) :].transpose(0, 1)
+        # a group is a patch's place in all frames
+        groups = measurements.transpose(0, 1).split(self.chunk)
+        for place, result in zip(patches.split(self.chunk, 1), dealt(self.network, groups), strict=True):
+            place.copy_(result[:, -len(times) :].transpose(0, 1))
         plane = grid.joined(patches)
         if not all_finite((plane,)):
             raise VidRestoreError(
