@@ -46,8 +46,12 @@ from vidrestore.media.structure import broken_structure, replace_in_index
 UNKNOWN = "00000000"  # a checksum that isn't known yet
 MATROSKA = ("matroska", "webm")
 # container -> the keys that hold our tag, as FFmpeg reads them; which depends on the form of its metadata
-_FIELDS = {"mp4": ("encoder", "encoding_tool"), "mov": ("VIDRESTORE", "xmp")}
-_FIELDS |= dict.fromkeys(MATROSKA, ("VIDRESTORE",))
+_FIELDS = {
+    "mp4": ["encoder", "encoding_tool"],
+    "mov": ["VIDRESTORE", "xmp"],
+    "matroska": ["VIDRESTORE"],
+    "webm": ["VIDRESTORE"],
+}
 _TAG = re.compile(
     r"vidrestore (?:(preview)|([0-9a-f]{16})(?:\+([0-9a-f]{8}))?)\b(?:.*?; (\d{1,12}) frames(?:; (.*))?$)?",
     re.DOTALL,
@@ -239,8 +243,8 @@ def _has_end(picture: bytes) -> bool:
     if picture.startswith(b"\x89PNG"):
         return _PNG_END in picture
     if byte_order := {b"II*\0": "<", b"MM\0*": ">"}.get(picture[:4]):
-        (place,) = struct.unpack(f"{byte_order}I", picture[4:8].ljust(4, b"\0"))
-        (count,) = struct.unpack(f"{byte_order}H", picture[place : place + 2].ljust(2, b"\0"))
+        place: int = struct.unpack(f"{byte_order}I", picture[4:8].ljust(4, b"\0"))[0]
+        count: int = struct.unpack(f"{byte_order}H", picture[place : place + 2].ljust(2, b"\0"))[0]
         return place > 0 and place + 2 + 12 * count + 4 <= len(picture)
     return jpeg_end(picture) is not None
 
