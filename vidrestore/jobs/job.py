@@ -189,6 +189,8 @@ class Job:
             on_event(Warned(self.info.path, f"{text}; each lies in the middle between its neighbours now"))
         if self.reader.restarts:
             on_event(Warned(self.info.path, self._set_back()))
+        if change := refused_if(self.options.strict, self.info.path, self.reader.change_of_form):
+            on_event(Warned(self.info.path, change))
 
     def _set_back(self) -> str:
         """Return a warning of a clock that is set back. Raises MediaError if copied sound can't follow."""

@@ -29,6 +29,12 @@ _SETTINGS = {
     "mjpeg": {"qmin": "2", "qmax": "2"},  # from 2 to 31, lower is better
     "tiff": {"compression_algo": "deflate"},
 }
+# to another quality
+_WAYS = dict.fromkeys(("png", "tiff"), "these pictures are lossless; remove the option")
+_WAYS["mjpeg"] = (
+    "JPEG has a scale of its own, from 2, the best and the default, to 31: `options=qmin=5` and "
+    "`options=qmax=5` instead"
+)
 _DEEP = {"png": "be", "tiff": "le"}
 _STORED = {  # (family, alpha) -> formats of 8 bits and of more
     ("gray", False): ("gray", "gray16"),
@@ -54,8 +60,8 @@ def choose_picture_encoder(
             f"`encoder={options.encoder}`: the suffix of pictures determines their encoder; remove the option"
         )
     for field in ("crf", "preset"):
-        if getattr(options, field) is not None:
-            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; remove the option")
+        if (value := getattr(options, field)) is not None:
+            raise OptionError(f"`{field}={str(value).removesuffix('.0')}`: {_WAYS[name]}")
     if options.lossless and name == "mjpeg":
         raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
     pix_fmt = _pix_fmt(name, video.format, output)

@@ -545,8 +545,11 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
     """Return a duration in ticks, if the stream itself has one.
 
     Matroska has it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0. Of
-    a very short track FFmpeg gives the times of the whole file instead, which may be the sound's.
+    a very short track FFmpeg gives the times of the whole file instead, which may be the sound's. IVF has a
+    number of packets, hidden ones included, which its structure is held against.
     """
+    if container == "ivf":
+        return None
     if not container.startswith("matroska"):
         return stream.duration
     match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))
