@@ -26,7 +26,7 @@ import av, torch, rich.progress
 import torch._dynamo, vidrestore.training.loop  # which a first training step loads
 from vidrestore.cli import main
 from vidrestore.files import locks
-from vidrestore.jobs import batch, resume, segmented
+from vidrestore.jobs import batch, plan_ahead, resume, segmented
 from vidrestore.media import muxer, reader
 import no_change
 from vidrestore.tasks import TASKS
@@ -57,6 +57,7 @@ def child(order):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     TASKS["denoise"] = no_change.IDENTITY_DENOISE
     slowed(no_change.IdentityRestorer, "restore", order["slow_clip"])
+    slowed(plan_ahead, "check_stop", order["slow_plan"])
     slowed(muxer.Muxer, "put", order["slow_join"])
     slowed(os, "link", order["slow_name"])
     slowed(resume.WorkFolder, "remove", order["slow_name"])
@@ -162,6 +163,7 @@ class Commands:
         self,
         *arguments: object,
         slow_clip: float = 0,
+        slow_plan: float = 0,
         slow_join: float = 0,
         slow_name: float = 0,
         largest_file: int = 0,
@@ -169,8 +171,9 @@ class Commands:
         before: str = "",
         cwd: Path | None = None,
     ) -> Command:
-        """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
-        `slow_join`, giving the video its name and clearing up `slow_name` each.
+        """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, its planning
+        `slow_plan`, each packet that is joined `slow_join`, giving the video its name and clearing up
+        `slow_name` each.
 
         `memory`: bytes that it may take more than it has. `before`: Python code that it runs first. `cwd`:
         the folder that it begins in. Segments have 20 frames.
@@ -180,6 +183,7 @@ class Commands:
         folder.mkdir()
         order = {"arguments": [str(each) for each in arguments], "cwd": str(cwd or folder)}
         order |= {"output": f"{folder}/output", "errors": f"{folder}/errors", "before": before}
+        order |= {"slow_plan": slow_plan}
         order |= {"slow_clip": slow_clip, "slow_join": slow_join, "slow_name": slow_name}
         order |= {"largest_file": largest_file, "memory": memory}
         pid = self.ask(order)

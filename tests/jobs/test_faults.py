@@ -187,6 +187,31 @@ def test_a_run_that_was_stopped_resumes(commands, film, undisturbed, tmp_path, e
     undisturbed[encoder].check_stopped(output, encoder)
 
 
+@BOTH
+def test_a_run_killed_again_and_again_while_it_plans_gets_there(
+    commands, film, undisturbed, tmp_path, encoder
+):
+    output, line = tmp_path / "out.mkv", (film, "-o", tmp_path / "out.mkv", *OPTIONS, *ENCODERS[encoder])
+    for count in (1, 2, 3):
+        command = commands.start("denoise", *line, slow_plan=0.25)
+        command.until(lambda count=count: len(segments(output)) >= count).kill()
+        assert not (work_of(output) / "plan.json").exists()
+    code, said = commands.run("denoise", *line)
+    assert code == 0, said
+    undisturbed[encoder].check(output)
+    assert left(tmp_path) == ["out.mkv"]
+
+
+@BOTH
+def test_a_run_that_was_stopped_while_it_planned_resumes(commands, film, undisturbed, tmp_path, encoder):
+    output, line = tmp_path / "out.mkv", (film, "-o", tmp_path / "out.mkv", *OPTIONS, *ENCODERS[encoder])
+    command = commands.start("denoise", *line, slow_plan=0.25)
+    command.until(lambda: segments(output)).send(STOPS[0])
+    assert command.wait() == 130 and "the same command resumes from there" in command.said
+    assert commands.run("denoise", *line)[0] == 0
+    undisturbed[encoder].check_stopped(output, encoder)
+
+
 # Disks
 
 

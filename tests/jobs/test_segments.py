@@ -4,8 +4,11 @@ undisturbed run.
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,9 @@ from written_videos import packets, pictures
 
 import vidrestore
 from vidrestore.errors import Cancelled, MediaError, PlanError
-from vidrestore.events import Event, Planned, Warned, ignore_event
+from vidrestore.events import Event, Planned, Progressed, Warned, ignore_event
 from vidrestore.files.atomic import Partial
-from vidrestore.jobs import segmented
+from vidrestore.jobs import plan_ahead, segmented
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
 from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
@@ -224,6 +227,88 @@ def test_a_damaged_video_has_the_same_frames_and_warning_after_a_stop(tmp_path, 
     stop_run(source, tmp_path / "out.mkv", 2)
     summary = restore(source, tmp_path / "out.mkv")
     assert (summary.exit_code, summary.damage) == (4, whole.damage)
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+# While the plan is unfinished
+
+
+@contextmanager
+def planning_paused(clips: int, until: Callable[[], object]) -> Iterator[None]:
+    """When so many clips are planned, planning calls `until`."""
+    count = 0
+
+    def pausing() -> None:
+        nonlocal count
+        count += 1
+        if count == clips:
+            until()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_ahead, "check_stop", pausing)
+        yield
+
+
+def test_the_first_segment_is_restored_while_the_rest_is_planned(tmp_path, source, monkeypatch):
+    restore(source, tmp_path / "whole.mkv")
+    is_written, finish, told = threading.Event(), SegmentWriter.finish, list[Event]()
+
+    def finishing(self: SegmentWriter, label: Any) -> Any:
+        is_written.set()
+        return finish(self, label)
+
+    monkeypatch.setattr(SegmentWriter, "finish", finishing)
+    waits: list[bool] = []
+    with planning_paused(8, lambda: waits.append(is_written.wait(60))):
+        restore(source, tmp_path / "out.mkv", told, threads=1)
+    assert waits == [True]
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+    stages = [event.stage for event in told if isinstance(event, Progressed)]
+    assert list(dict.fromkeys(stages)) == [stage for stage, _ in groupby(stages)]
+
+
+@pytest.mark.parametrize("sigma", [5, "auto"])
+def test_a_run_that_was_killed_while_it_planned_resumes_to_the_same_file(tmp_path, source, sigma):
+    restore(source, tmp_path / "whole.mkv", sigma=sigma)
+    is_killed = threading.Event()
+    with planning_paused(8, lambda: is_killed.wait(60)), pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 1)
+        write = SegmentWriter.write
+
+        def ending(self: SegmentWriter, frame: Any) -> None:
+            try:
+                write(self, frame)
+            except Killed:
+                is_killed.set()
+                raise
+
+        patch.setattr(SegmentWriter, "write", ending)
+        with pytest.raises(Killed):
+            restore(source, tmp_path / "out.mkv", sigma=sigma, threads=1)
+    assert names(tmp_path / "out.mkv.vidrestore") == ["00000000-00000010.segment", "job.json"]
+    assert restore(source, tmp_path / "out.mkv", sigma=sigma).reused == 10
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+def test_an_error_of_planning_ends_the_run_and_what_was_restored_stays(tmp_path, source, monkeypatch):
+    restore(source, tmp_path / "whole.mkv")
+    is_written, finish = threading.Event(), SegmentWriter.finish
+
+    def failing() -> None:
+        assert is_written.wait(60)
+        raise MediaError("frame 30: 640x352, but the stream began at 640x360")
+
+    def finishing(self: SegmentWriter, label: Any) -> Any:
+        facts = finish(self, label)
+        is_written.set()
+        return facts
+
+    monkeypatch.setattr(SegmentWriter, "finish", finishing)
+    told: list[Event] = []
+    with planning_paused(8, failing), pytest.raises(MediaError, match="frame 30: 640x352"):
+        restore(source, tmp_path / "out.mkv", told, threads=1)
+    assert "the same command resumes from there" in warnings_of(told)[-1]
+    assert restore(source, tmp_path / "out.mkv").reused >= 10
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeAlias, TypeVar
 
 from vidrestore.events import Listener, Progressed
 from vidrestore.working import HERE, Meter
@@ -14,17 +14,23 @@ PROGRESS_SECONDS = 0.2  # between two events
 SETTLED = 1.25  # times the wait for the first part: by then the rest of its clip is counted, too
 
 T = TypeVar("T")
+Total: TypeAlias = int | Callable[[], int | None] | None  # called for each event, as it may be an estimate
 
 
 class FrameProgress:
     """`Progressed` events of a stage of `total` frames: at its begin and end, and now and then."""
 
-    def __init__(self, source: str, total: int | None, stage: str, on_event: Listener) -> None:
-        self.source, self.total, self.stage, self.on_event = source, total, stage, on_event
+    def __init__(self, source: str, total: Total, stage: str, on_event: Listener) -> None:
+        self.source, self.stage, self.on_event = source, stage, on_event
+        self._total = total if callable(total) else lambda: total
         self._began = self._last = time.monotonic()
-        self._shown: tuple[int, int | None] = 0, total
+        self._shown: tuple[int, int | None] = 0, self.total
         self._first: float | None = None  # seconds until the first frame, and those of its clip, were done
-        on_event(Progressed(source, 0, total, 0.0, stage, peak_memory(), settled=False))
+        on_event(Progressed(source, 0, self.total, 0.0, stage, peak_memory(), settled=False))
+
+    @property
+    def total(self) -> int | None:
+        return self._total()
 
     def show(self, count: int, worked: float = 0.0) -> None:
         """Send an event if it is time for one: `count` frames are finished, `worked` counts parts, too."""
@@ -51,9 +57,7 @@ class FrameProgress:
         )
 
 
-def counted(
-    frames: Iterable[T], source: str, total: int | None, stage: str, on_event: Listener
-) -> Generator[T]:
+def counted(frames: Iterable[T], source: str, total: Total, stage: str, on_event: Listener) -> Generator[T]:
     """Yield the same frames; between them, and while this thread waits for workers, `Progressed` events of
     `stage`, each after the frame that it counts was processed.
     """

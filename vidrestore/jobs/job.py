@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -28,7 +28,7 @@ from vidrestore.media.writer import VideoWriter, check_content, refused_if
 from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
-from vidrestore.pipeline.plan import PLAN_VERSION, Plan
+from vidrestore.pipeline.plan import PLAN_VERSION, Plan, PlannedClip
 from vidrestore.restorers.devices import device_name
 
 MOST_APART = 0.05  # seconds between picture and sound that can't be seen
@@ -157,6 +157,19 @@ class Job:
 
         return self.steps.frames_in((first, stop), self.plan, decode)
 
+    def restored_from(self, first: int, clips: Callable[[int], Iterator[int]]) -> Generator[Frame]:
+        """Yield the restored frames from `first` on while the plan grows: `clips(index)` yields the indices
+        of its clips from that one on, each once it is planned.
+
+        A reader of its own decodes all from the beginning: what a jump would miss isn't known yet.
+        """
+        with self.reader.again() as reader:
+
+            def decode(index: int) -> Generator[Frame]:
+                return _without_first(reader.frames(self.plan.span.start, self.plan.span.stop), index)
+
+            yield from self.steps.frames_from(first, self.plan, clips, decode)
+
     def watched(
         self, frames: Iterable[Frame], stage: str, total: int | None, on_event: Listener
     ) -> Iterator[Frame]:
@@ -262,11 +275,16 @@ def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
 
 def plan_source(job: Job, on_event: Listener = ignore_event) -> Plan:
     """Decode all frames that are to be restored once, and return the finished plan."""
+    for _ in planned_clips_of(job, on_event):
+        pass
+    return job.plan
+
+
+def planned_clips_of(job: Job, on_event: Listener) -> Iterator[PlannedClip]:
+    """Decode all frames that are to be restored, and yield each clip once it is in the plan."""
     total = expected_frames(job.info, job.plan.span)
     with frames_ahead(job.decoded()) as decoded:
-        for _ in job.steps.planned(job.watched(decoded, "plan", total, on_event), job.plan.timeline):
-            pass
-    return job.plan
+        yield from job.steps.planned(job.watched(decoded, "plan", total, on_event), job.plan.timeline)
 
 
 def damage_summary(video_damage: str | None, stream_damage: str | None) -> str | None:

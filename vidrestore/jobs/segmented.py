@@ -17,7 +17,8 @@ import os
 import shutil
 import time
 from array import array
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +34,7 @@ from vidrestore.files.stopping import delayed_signals
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
+from vidrestore.jobs.plan_ahead import PlanAhead
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.muxer import Muxer
@@ -66,17 +68,20 @@ def frame_count(segments: Iterable[Segment]) -> int:
     return sum(segment.stop - segment.first for segment in segments)
 
 
-def segments_of(timeline: Timeline, length: int) -> Iterator[Segment]:
-    """Yield the segments of a finished plan: of `length` frames or a little more, or of half as many if a
-    scene ends there.
+def segments_of(timeline: Timeline, length: int, clips: Iterable[int] | None = None) -> Iterator[Segment]:
+    """Yield the segments of a plan: of `length` frames or a little more, or of half as many if a scene ends
+    there. Each depends on the plan up to its end, so the plan may grow: then `clips` yields the indices of
+    its clips, until it is finished.
     """
-    number = first = 0
-    last = timeline.clips[-1].stop
-    for clip in timeline.clips:
-        frames = clip.stop - first
-        if frames >= length or (2 * frames >= length and timeline.is_cut(clip.stop)) or clip.stop == last:
-            yield Segment(number, first, clip.stop)
-            number, first = number + 1, clip.stop
+    number = first = stop = 0
+    for index in range(len(timeline.clips)) if clips is None else clips:
+        stop = timeline.clips[index].stop
+        frames = stop - first
+        if frames >= length or (2 * frames >= length and timeline.is_cut(stop)):
+            yield Segment(number, first, stop)
+            number, first = number + 1, stop
+    if first < stop:
+        yield Segment(number, first, stop)
 
 
 def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
@@ -161,6 +166,11 @@ class SegmentedWork:
         job = self.job
         job.plan.timeline = job.steps.first.timeline([])
         plan_source(job, self.on_event)
+        self._keep_plan()
+
+    def _keep_plan(self) -> None:
+        """Write the plan, which is finished, to the folder. Raises MediaError if it has no frames."""
+        job = self.job
         if not job.plan.timeline.pts:
             raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
         content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
@@ -186,13 +196,16 @@ class SegmentedWork:
 
     # Segments
 
-    def unfinished(self) -> list[Segment]:
-        """Return the parts of segments that no process has finished, without a check of the others."""
-        edges = [0, *chain.from_iterable(self._finished()), len(self.job.plan.timeline.pts)]
+    def unfinished(self, segments: Sequence[Segment] | None = None) -> list[Segment]:
+        """Return the parts of segments, by default of all, that no process has finished, without a check of
+        the others.
+        """
+        segments = self.segments if segments is None else segments
+        edges = [0, *chain.from_iterable(self._finished()), segments[-1].stop]
         gaps = [(first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True) if first < stop]
         return [
             Segment(segment.number, max(first, segment.first), min(stop, segment.stop))
-            for segment in self.segments
+            for segment in segments
             for first, stop in gaps
             if first < segment.stop and segment.first < stop
         ]
@@ -211,9 +224,13 @@ class SegmentedWork:
         """Return the parts of segments that are still to be restored. Segments that exist are read and
         checked, and removed if that fails.
         """
-        while not all(self._is_whole(bounds) for bounds in self._finished()):
-            pass
+        self._check(len(self.job.plan.timeline.pts))
         return self.unfinished()
+
+    def _check(self, stop: int) -> None:
+        """Check the finished segments up to a frame; remove those that are broken."""
+        while not all(self._is_whole(bounds) for bounds in self._finished() if bounds[1] <= stop):
+            pass
 
     def _is_whole(self, bounds: Bounds) -> bool:
         path = self.folder.segment(bounds)
@@ -250,8 +267,59 @@ class SegmentedWork:
     def run(self) -> None:
         """Plan, and restore what is missing. Raises VidRestoreError; segments that are finished stay."""
         self.check_output()
-        self.plan()
-        self.restore(self.missing())
+        if self.is_planned or self.job.steps.later:  # whose clips follow from the finished plan
+            self.plan()
+            self.restore(self.missing())
+        else:
+            self._restore_while_planning()
+
+    def _restore_while_planning(self) -> None:
+        """Restore what is missing of each segment once that is planned. Planning goes on beside it; if it is
+        ended before the plan is, the next run plans from the beginning, with the same result.
+        """
+        job = self.job
+        job.plan.timeline = job.steps.first.timeline([])
+        parts, written = deque[Segment](), 0
+        with PlanAhead(job, self.on_event) as ahead, closing(self._parts(ahead)) as unfinished:
+            part = next(unfinished, None)
+            job.announce_plan(self.total, self.on_event, reused=self.finished_frames())
+            ahead.shows_progress, reused = False, self.finished_frames()
+            with closing(self._frames_of(parts, ahead)) as restored:
+
+                def total() -> int | None:
+                    return None if self.total is None else self.total - reused
+
+                frames = counted(restored, job.info.path, total, "restore", self.on_event)
+                while part is not None:
+                    parts.append(part)
+                    self._write(frames, part)
+                    written += part.stop - part.first
+                    part = next(unfinished, None)
+                next(frames, None)  # no frame is left, but the progress ends
+            ahead.pass_on()
+        self.reused = len(job.plan.timeline.pts) - written
+
+    def _parts(self, ahead: PlanAhead) -> Generator[Segment]:
+        """Yield the parts of segments that are still to be restored, each once its segment is planned, and
+        write the plan when it is finished.
+        """
+        for segment in segments_of(self.job.plan.timeline, LENGTH, ahead.clips()):
+            if ahead.is_finished and not self.is_planned:
+                self._keep_plan()
+            self._check(segment.stop)
+            yield from self.unfinished([segment])
+        if not self.is_planned:
+            self._keep_plan()
+
+    def _frames_of(self, parts: deque[Segment], ahead: PlanAhead) -> Generator[Frame]:
+        """Yield the restored frames of parts, which are taken out, while there are some."""
+        while parts:
+            place = parts[0].first
+            with closing(self.job.restored_from(place, ahead.clips)) as frames:
+                while parts and parts[0].first == place:
+                    part = parts.popleft()
+                    yield from islice(frames, part.stop - part.first)
+                    place = part.stop
 
     def announce(self, frames: int) -> None:
         """Announce the plan, of which so many frames are restored now."""

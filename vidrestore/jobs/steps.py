@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import islice
 from statistics import fmean
+from sys import maxsize
 
 from vidrestore.clips import Bounds, needed_clips, owned_span, owners
 from vidrestore.errors import OptionError
@@ -152,6 +153,27 @@ class Steps:
                 ahead = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
                 frames = islice(ahead, part.first - part.span[0], part.stop - part.span[0])
             yield from frames
+
+    def frames_from(
+        self,
+        first: int,
+        plan: Plan,
+        clips: Callable[[int], Iterator[int]],
+        decode: Callable[[int], Iterator[Frame]],
+    ) -> Generator[Frame]:
+        """Yield the restored frames of a single step from `first` on, the same as in a complete run, while
+        the plan grows: `clips(index)` yields the indices of its clips from that one on, each once it is
+        planned, and `decode(index)` the decoded frames from that one on.
+        """
+        assert not self.later, "the clips of later steps follow from the finished plan"
+        bounds = plan.timeline.bounds
+        clip = owners(bounds, first, first + 1).start
+        start = owned_span(bounds, clip)[0]
+        with ExitStack() as running:
+            decoded = running.enter_context(frames_ahead(decode(bounds[clip][0]), on_gpu=self.on_gpu))
+            restored = self.first.frames(planned_range(decoded, plan, clips(clip)), (start, maxsize))
+            ahead = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
+            yield from islice(ahead, first - start, None)
 
 
 class _Range:

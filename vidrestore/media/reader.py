@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -133,6 +134,13 @@ class VideoReader:
     def _set_stored(self, video: VideoInfo) -> None:
         self.stored = video
         self.info = replace(self.info, video=video)
+
+    def again(self) -> Self:
+        """Return another reader of the same file, which reads beside this one."""
+        other = copy(self)
+        other.damage, other._running, other._decoding = Damage(), None, None
+        other._deinterlacer = copy(self._deinterlacer)
+        return other
 
     @property
     def late_captions(self) -> bool:

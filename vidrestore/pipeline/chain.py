@@ -76,7 +76,7 @@ class ByteQueue(Generic[T]):
         while True:
             with self._changed:
                 while not self._changed.wait_for(lambda: self._items or self._ended, LOOK):
-                    _report_progress()
+                    report_progress()
                 if not self._items:
                     break
                 item, size = self._items.popleft()
@@ -88,7 +88,7 @@ class ByteQueue(Generic[T]):
             raise self._error
 
 
-def _report_progress() -> None:
+def report_progress() -> None:
     """Send progress from a thread that waits. Raises Stopped if it is to end."""
     check_stop()
     if HERE.meter is not None:
@@ -163,7 +163,7 @@ def at_once(work: Callable[[T], R], items: Iterable[T], most: int, workers: int)
 
 def _result(future: Future[R]) -> R:
     while not wait((future,), LOOK).done:
-        _report_progress()
+        report_progress()
     return future.result()
 
 

@@ -242,11 +242,13 @@ def planned_clips(
         yield clip, clip_frames
 
 
-def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator[PlannedClip]:
-    """Yield clips of a finished plan with their frames; `frames` begin with the first of these."""
+def planned_range(frames: Iterable[Frame], plan: Plan, clips: Iterable[int]) -> Iterator[PlannedClip]:
+    """Yield consecutive clips of a plan, by their indices, with their frames; `frames` begin with the first
+    of these.
+    """
     buffer: list[Frame] = []
     frames = iter(frames)
-    start = plan.timeline.clips[clips.start].first  # index of buffer[0]
+    start = 0  # index of buffer[0]
     for clip in (plan.timeline.clips[index] for index in clips):
         buffer = buffer[clip.first - start :]
         start = clip.first
