@@ -98,7 +98,12 @@ def test_every_system_can_be_trained(family, task, tmp_path, monkeypatch):
     changes = {
         "": {"family": family, "task": task},
         "model": {"kind": None, "degree": None, "blocks": None, "atoms": None} | model,
-        "training": {"steps": 2, "validate_every": 1, "sigma": [0.0 if task == "recover" else 20.0]},
+        "training": {
+            "steps": 2,
+            "warmup": 0,
+            "validate_every": 1,
+            "sigma": [0.0 if task == "recover" else 20.0],
+        },
     }
     run = tiny_run(tmp_path, changes)
     events = RecordedEvents()
