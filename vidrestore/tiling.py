@@ -10,8 +10,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.errors import OptionError
-from vidrestore.working import steps
 
 Side = tuple[int, int]  # [start, stop) in pixels
 
@@ -166,11 +166,14 @@ def _restored_tiles(
 ) -> Iterator[tuple[tuple[Side, Side], Tensor]]:
     """Yield the place (rows, columns) of each tile, in reading order, and the output of `model` for it."""
     tiles = list(product(rows, columns))
-    for start in steps(range(0, len(tiles), batch)):
-        group = tiles[start : start + batch]
+    groups = [tiles[start : start + batch] for start in range(0, len(tiles), batch)]
+
+    def restored(group: Sequence[tuple[Side, Side]]) -> Tensor:
         pieces = [clip[..., slice(*down), slice(*across)] for down, across in group]
-        inputs = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        yield from zip(group, _run(model, inputs, scale).split(len(clip)), strict=True)
+        return _run(model, pieces[0] if len(pieces) == 1 else torch.cat(pieces), scale)
+
+    for group, outputs in zip(groups, dealt(restored, groups), strict=True):
+        yield from zip(group, outputs.split(len(clip)), strict=True)
 
 
 def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor:
