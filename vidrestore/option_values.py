@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+MOST_SHARDS = 4096
+
 
 def noise(text: str) -> float | str:
     """Parse a noise level: a number, or "auto"."""
@@ -69,11 +71,12 @@ def tile(text: str) -> int | None:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """Parse I/N, from 1/N to N/N."""
-    number, slash, count = text.partition("/")
-    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise ValueError(f"expected I/N, from 1/8 to 8/8 for instance, got {text!r}")
-    return int(number), int(count)
+    """Parse I/N, from 1/N to N/N; N is at most `MOST_SHARDS`."""
+    parts = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    number, count = map(int, parts.groups()) if parts else (0, 0)
+    if not 1 <= number <= count <= MOST_SHARDS:
+        raise ValueError(f"expected I/N, from 1/8 to 8/8 for instance, N up to {MOST_SHARDS}, got {text!r}")
+    return number, count
 
 
 def kinds(text: str) -> frozenset[str]:

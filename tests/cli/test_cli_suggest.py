@@ -17,9 +17,15 @@ from scanned_videos import interlaced, moments, telecined, write_frames
 from typer.main import get_command
 
 from vidrestore.cli.app import app
+from vidrestore.evaluation import variant_sheet
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs import suggestion
 from vidrestore.jobs.suggestion import edge_ratio
+from vidrestore.media.formats import layout_of
 from vidrestore.media.pictures import png, read_rgb
+from vidrestore.tasks import TASKS
+
+DENOISE = TASKS["denoise"]
 
 run = partial(command, "suggest")
 
@@ -185,6 +191,32 @@ def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(video, levels
     assert len(pictures) == 3 * 4
     assert all((pictures[0] == each).all() for each in pictures[1:4])  # the model changes nothing
     assert (pictures[0] != pictures[4]).any()  # another place
+
+
+def test_a_sheet_of_noisy_fields_of_more_rows_than_it_shows_is_made(tmp_path, levels, monkeypatch):
+    """Fields are woven, from both of a frame, only where noise is removed."""
+    monkeypatch.setattr(variant_sheet, "LARGEST", (112, 160))
+    monkeypatch.setattr(variant_sheet, "STRENGTHS", (1.0,))
+    monkeypatch.setitem(TASKS, "denoise", DENOISE)
+    tape, levels["noise"] = tmp_path / "tape.mkv", 5.0
+    write_frames(tape, interlaced(moments(16, sigma=20)), order="tt")
+    assert run(tape, "--sheet", tape.with_name("sheet.png"), "--device", "cpu", "-q") == 0
+    assert (read_rgb(tape.with_name("sheet.png")) > 0).any()
+
+
+@pytest.mark.parametrize("rows", [89, 90, 91, 93])
+def test_a_crop_begins_with_a_row_of_the_same_field_and_has_both_fields_of_a_frame(rows):
+    pixels = layout_of("yuv420p").format
+    planes = tuple(np.arange(plane)[:, None] % 2 + np.zeros(16) for plane in (rows * 2, rows, rows))
+    video = VideoInfo(0, "", 16, rows * 2, pixels, Fraction(1))
+    (crop,), small = variant_sheet.cropped([Frame(planes, 0, second=planes)], video, (rows, 16))
+    assert (small.height, len(crop.planes[0]), len(crop.second[0])) == (rows, rows, rows)
+    assert all((plane[::2] == 0).all() for plane in (*crop.planes, *crop.second))
+
+
+def test_a_video_that_is_cut_short_is_looked_at_where_it_begins(given, levels, capsys):
+    verdicts, _ = found_in(given("film_cut_short.mp4"), capsys)
+    assert verdicts["interlacing"] == "no"
 
 
 def test_a_sheet_may_be_one_picture(video, levels):

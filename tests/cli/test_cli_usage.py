@@ -18,6 +18,7 @@ from vidrestore.restorers.devices import gpu_advice, torch_device
         ("denoise a.mp4 --crf high", ("--crf", "number")),
         ("denoise a.mp4 --shard 9/8", ("--shard", "from 1/8 to 8/8", "got '9/8'")),
         ("denoise a.mp4 --shard 0/4", ("--shard", "from 1/8 to 8/8")),
+        ("denoise a.mp4 --shard 1/1000000000", ("--shard", "N up to 4096")),
         ("denoise a.mp4 --engine moon", ("'moon' is not one of 'local', 'ray'",)),
         ("denoise a.mp4 --sigm 3", ("--sigm", "--sigma")),
         ("denoise a.mp4 --zzz", ("--zzz", "denoise --help")),

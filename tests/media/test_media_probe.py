@@ -53,6 +53,31 @@ def test_a_format_that_is_not_listed_is_refused_with_the_way_out(tmp_path, kind)
         probe(str(path))
 
 
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (
+            "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+            "a pointer of Git LFS.*git lfs pull",
+        ),
+        ("\ufeff\n<!DOCTYPE HTML>\n<html><title>404</title></html>", "a page of the web"),
+        ("<html><body>Sign in</body></html>", "a page of the web"),
+        ("PK\x03\x04" + "a" * 60, "a ZIP archive; unpack it"),
+    ],
+)
+def test_a_file_that_only_has_the_name_of_a_video_is_named_by_its_first_bytes(tmp_path, content, words):
+    (tmp_path / "film.mp4").write_text(content, encoding="utf-8")
+    with pytest.raises(MediaError, match=f"film.mp4: not a video file that can be read, but {words}"):
+        probe(str(tmp_path / "film.mp4"))
+
+
+@pytest.mark.parametrize("word", ["W-4", "W2147483647"])
+def test_a_header_of_y4m_that_ffmpeg_misunderstands_is_named_of_files_too(tmp_path, word):
+    (tmp_path / "a.y4m").write_bytes(f"YUV4MPEG2 {word} H48 F25:1 C420\nFRAME\n".encode() + bytes(9000))
+    with pytest.raises(MediaError, match=f"a.y4m: the y4m header has {word}, which can't be read"):
+        probe(str(tmp_path / "a.y4m"))
+
+
 HLS = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n"
 
 

@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from vidrestore.jobs.batch import Batch, Runner
     from vidrestore.jobs.estimate import Estimate
     from vidrestore.jobs.request import Request
+
+# what became of inputs that a command has not restored itself
+BEFORE, ELSEWHERE = "finished before", "finished before or by other parts"
+ALONE, LEFT = "left alone", "left to other parts"
+OUTCOMES = (BEFORE, ELSEWHERE, ALONE, LEFT)
 
 Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
 
@@ -142,7 +148,7 @@ class Work:
         if run.sidecar and run.shard is None and len(batch.sources) > 1:
             self.batch_list = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
         self.on_event = with_numbers(self.batch_list or on_event, batch.sources)
-        self.count = 0  # inputs that did not fail
+        self.counts = Counter[str]()  # inputs that did not fail, by `OUTCOMES`
 
     def process_all(self) -> int:
         """Process all inputs and return the exit code."""
@@ -160,18 +166,32 @@ class Work:
             if self.batch_list:
                 self.batch_list.write()
         if total > 1 and not (self.run.json or self.run.quiet):
-            print_line(f"{self.count} of {total} inputs in {length_of_time(time.monotonic() - began)}")
+            print_line(self._count_line(time.monotonic() - began))
         return code
+
+    def _count_line(self, seconds: float) -> str:
+        done = f"{self.counts['']} of {len(self.batch.sources)} inputs"
+        done += " finished here" if self.run.shard else ""
+        others = [f"{self.counts[outcome]} {outcome}" for outcome in OUTCOMES if self.counts[outcome]]
+        return ", ".join([f"{done} in {length_of_time(seconds)}", *others])
 
     def process(self, source: str) -> int:
         """Process one input and return its exit code."""
         request = self.batch.request(source)
         is_recorded = self.run.sidecar or self.run.report is not None
         outcome = self._recorded(request) if is_recorded else self._outcome(request, self.on_event)
-        self.count += 1
+        self.counts[self._kind_of(outcome, source)] += 1
         if outcome is None and self.batch_list:
             self.batch_list.note(source, "skipped", "its output exists")
         return outcome.exit_code if outcome else 0
+
+    def _kind_of(self, outcome: Summary | Estimate | None, source: str) -> str:
+        """Return one of `OUTCOMES`; "" for an input that was restored, previewed or planned now."""
+        if isinstance(outcome, Summary) and outcome.before:
+            return ELSEWHERE if self.run.shard else BEFORE
+        if outcome is None:
+            return ALONE if source in self.batch.left_alone else LEFT
+        return ""
 
     def _recorded(self, request: Request) -> Summary | Estimate | None:
         """Process one input; write its sidecar and the page about it."""

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.errors import OptionError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed, ignore_event, plain
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.coding_loss import bits_per_pixel
@@ -138,18 +138,26 @@ def suggest(
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
-    """Yield `SEEN` frames at each of `PLACES`; of a short video, or one of unknown length, as many at its
-    beginning.
+    """Yield `SEEN` frames at each of `PLACES`; of a video that is short, cut short, or of unknown length, as
+    many at its beginning. Raises MediaError without a frame.
     """
     video, info = reader.info.video, reader.info
     ticks = video.duration or (int(info.duration / video.time_base) if info.duration else 0)
     starts = [int((video.start or 0) + place * ticks) for place in PLACES]
     if not ticks or (video.rate and ticks * video.time_base * video.rate < 4 * SEEN):
         starts = []
-    for start in starts or (None,):
+    is_empty = True
+    for start in starts:
         with closing(reader.frames(start)) as frames:
-            if sample := tuple(islice(frames, SEEN if starts else len(PLACES) * SEEN)):
+            if sample := tuple(islice(frames, SEEN)):
+                is_empty = False
                 yield Place(sample)
+    if is_empty:
+        with closing(reader.frames()) as frames:
+            sample = tuple(islice(frames, len(PLACES) * SEEN))
+        if not sample:
+            raise MediaError(f"{reader.source}: no frame of it can be decoded; record or copy it again")
+        yield Place(sample)
 
 
 def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:

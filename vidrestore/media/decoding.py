@@ -22,6 +22,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
 from vidrestore.media.coding_loss import PARAMETERS, JpegPlane, jpeg_planes
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
+from vidrestore.media.field_pictures import Weaver
 from vidrestore.media.file_bytes import LARGEST_INDEX
 from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
@@ -154,7 +155,15 @@ class Decoding:
         """Yield pictures, each with a pts; with `start_pts` exactly those of a full decode from there on.
 
         With `stop_pts` the last is the first that is not below it; `around` adds so many before and after.
+        Pictures of one field each are woven into frames.
         """
+        if not self.video.field_pictures:
+            yield from self._pictures(start_pts, stop_pts, around)
+            return
+        with closing(self._pictures(start_pts, stop_pts, 2 * around + 1)) as fields:
+            yield from Weaver(self.video, self.damage).frames(fields, start_pts)
+
+    def _pictures(self, start_pts: int | None, stop_pts: int | None, around: int) -> Generator[VideoFrame]:
         after = 0
         with closing(self._every_picture(start_pts, around)) as pictures:
             for picture in pictures:

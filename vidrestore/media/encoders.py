@@ -315,6 +315,8 @@ def decisions(
     videos = [info for info in source.streams if info.role == "video" and info.index in copied]
     if names := "; ".join(map(label, videos)):
         choices["video"] = f"stream {source.video.index} restored, {names} copied as it is"
+    if source.video.field_pictures:
+        choices["woven"] = "frames woven of two pictures each, which have one field"
     if any(source.video.crop):
         size = f"{source.video.width}x{source.video.height}"
         choices["cropped"] = f"cropped to {size} as the file asks"

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 
 from vidrestore.errors import MediaError, OptionError, PlanError
 from vidrestore.files.regular import readable
-from vidrestore.frames import WHOLE, Frame, Span
+from vidrestore.frames import WHOLE, Frame, Span, VideoInfo, uncropped
 from vidrestore.media.coding_loss import (
     NO_LOSS,
     WITH_QUANTISERS,
@@ -112,7 +112,9 @@ class VideoReader:
         """
         video, pictures = self.stored, self.source.pictures
         is_still = self._pipe or (pictures and len(pictures.files) == 1)
-        scan = chosen_scan(request, video, None if is_still else self.frames, fields=fields)
+        self._set_stored(uncropped(video))  # a crop may take what shows how it was scanned
+        scan = chosen_scan(request, self.stored, None if is_still else self.frames, fields=fields)
+        self._set_stored(video)
         if pictures and not scan.why:
             scan = Scan("whole")  # a picture's marks aren't those of fields
         self.scan = scan
@@ -127,6 +129,10 @@ class VideoReader:
             self._problem = error if scan.why else None
         else:
             self.info = replace(self.info, video=self._deinterlacer.info)
+
+    def _set_stored(self, video: VideoInfo) -> None:
+        self.stored = video
+        self.info = replace(self.info, video=video)
 
     @property
     def late_captions(self) -> bool:

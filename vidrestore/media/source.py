@@ -57,6 +57,15 @@ _OTHER_KINDS = {
     **{f".{name}": _DEVELOP for name in _RAW.split()},
     **({} if _READS_HEIF else dict.fromkeys((".heic", ".heif"), "pip install 'vidrestore[heic]' reads them")),
 }
+_PAGE = "a page of the web, as for an error or a login; download the video itself"
+_FOREIGN_HEAD = 64  # bytes
+# first bytes, in small letters, of files that are often named as videos -> words for them
+_FOREIGN = {
+    b"version https://git-lfs": "a pointer of Git LFS; get the file that it stands for by `git lfs pull`",
+    **dict.fromkeys((b"<!doctype html", b"<html", b"<?xml"), _PAGE),
+    b"%pdf": "a PDF", b"pk\3\4": "a ZIP archive; unpack it", b"rar!": "a RAR archive; unpack it",
+    b"7z\xbc\xaf": "a 7z archive; unpack it",
+}  # fmt: skip
 HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
 _PLACE = re.compile(r"%(?:0(\d{1,2}))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
@@ -286,6 +295,15 @@ def kind_by_content(path: str) -> str | None:
     if _READS_HEIF and start[4:8] == b"ftyp" and start[8:] in _HEIF_BRANDS:
         return HEIF
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
+
+
+def foreign_content(path: str) -> str | None:
+    """Return what a file that isn't a video is by its first bytes, with the way out; None if it isn't known.
+    Raises OSError.
+    """
+    with open(path, "rb") as file:
+        start = file.read(_FOREIGN_HEAD).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    return next((words for magic, words in _FOREIGN.items() if start.startswith(magic)), None)
 
 
 def _find_pictures(source: str) -> Pictures | None:

@@ -28,6 +28,7 @@ _TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place 
 _TS_CHUNK = 65536  # packets that are looked at together
 _PIDS = 1 << 13
 _HEAD = 64  # bytes of a part that state its length
+_DEEPEST_BOX = 10  # levels of boxes within each other that FFmpeg reads
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_DATA = bytes.fromhex("3626b2758e66cf11a6d900aa0062ce6c")
@@ -142,15 +143,17 @@ def lacks_index(path: str) -> bool:
     return b"mdat" in kinds and not kinds & {b"moov", b"moof"}
 
 
-def _inner_boxes(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
-    """Yield a message where a box holds something else than boxes; wrong sizes do no harm in the last one."""
+def _inner_boxes(file: FileBytes, offset: int, stop: int, depth: int = 1) -> Iterator[str]:
+    """Yield a message where a box holds something else than boxes, or too many within each other; wrong sizes
+    do no harm in the last one.
+    """
     for place, kind, length in _boxes(file, offset, stop):
-        if min(kind) < 0x20:
+        if min(kind) < 0x20 or depth > _DEEPEST_BOX:
             yield foreign(place)
             return
         if kind in (b"trak", b"mdia", b"minf", b"stbl"):
             inner_stop = place + length if 8 <= length <= stop - place else stop
-            yield from _inner_boxes(file, place + 8, inner_stop)
+            yield from _inner_boxes(file, place + 8, inner_stop, depth + 1)
 
 
 def _index_places(file: FileBytes, offset: int, stop: int) -> set[int]:
