@@ -12,7 +12,7 @@ import pytest
 import torch
 from command_line import run as command
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
-from sample_videos import write_video
+from sample_videos import cut_short, write_video
 from scanned_videos import interlaced, moments, telecined, write_frames
 from typer.main import get_command
 
@@ -130,11 +130,16 @@ def test_several_findings_are_one_command_and_all_commands_are_understood(video,
         command.make_context(name, rest, parent=group.make_context("vidrestore", list(arguments)))
 
 
-def test_an_interlaced_video_of_a_tapes_size_is_shown_at_its_best(tmp_path, levels, capsys):
+@pytest.mark.parametrize("noise", [0.0, 5.0])
+def test_the_first_command_for_a_tape_is_that_of_the_readme(tmp_path, levels, capsys, repository, noise):
+    levels["noise"] = noise
     write_frames(tmp_path / "tape.mkv", interlaced(moments(24)), Fraction(25), order="tt")
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
     assert verdicts["interlacing"] == "yes"
-    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --quality best --double-rate" in lines
+    assert lines[0] == f"vidrestore denoise {tmp_path / 'tape.mkv'} --double-rate"
+    assert [line for line in lines if " denoise " in line] == lines[:1]
+    for page in ("README.md", "examples/README.md"):
+        assert "vidrestore denoise tape.avi --double-rate" in (repository / page).read_text()
 
 
 @pytest.mark.parametrize("kind, verdict", [("film", "yes"), ("whole", "no")])
@@ -231,3 +236,14 @@ def test_a_sheet_may_be_one_picture(video, levels):
 def test_what_can_not_be_looked_at_is_refused(arguments, message, capsys):
     assert run(*arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_video_cut_short_before_the_first_place_is_looked_at_as_far_as_it_goes(tmp_path, capsys, levels):
+    film = tmp_path / "in.mp4"
+    write_video(film, 60, "libx264", size=(96, 80), container={"movflags": "faststart"})
+    cut_short(film, 0.05)
+    verdicts, _ = found_in(film, capsys)
+    assert verdicts["damage"] == "yes" and verdicts["blur"] == "no"
+    cut_short(film, 0.3)
+    assert run(film, "--device", "cpu") == 1
+    assert "0 frames that can be decoded" in capsys.readouterr().err

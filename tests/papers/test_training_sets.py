@@ -10,7 +10,6 @@ from command_line import run
 from sample_pictures import write_rgb
 from set_runs import RUNS, configured, noise, write_rain, write_reds
 from torch import Tensor
-from training_runs import write_config
 
 from vidrestore.degrade import imresize
 from vidrestore.errors import ConfigError, DatasetError
@@ -214,11 +213,6 @@ def test_a_wrong_value_is_named_with_its_place(tmp_path, kind, name, value, mess
     with pytest.raises(ConfigError) as error:
         read_config(path)
     assert str(error.value).startswith(f"{path}, [data]: ") and message in str(error.value)
-
-
-def test_networks_of_groups_have_no_datasets(tmp_path):
-    with pytest.raises(ConfigError, match="unknown: dataset"):
-        read_config(write_config(tmp_path, {"data": {"dataset": "avenue"}}))
 
 
 # Whole runs

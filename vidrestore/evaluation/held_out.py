@@ -21,14 +21,7 @@ AGREEMENT = 0.02  # dB; more than half-precision files and another processor cha
 HELD_OUT = "held-out"  # prefix of these values' names on a card
 OnProgress = Callable[[str], None]
 # settings that the cards of some weights have, at what is now the only value
-FORMER = {
-    'schedule = "cosine"',
-    "restarts = [1.0, 1.0, 1.0, 1.0]",
-    "patience = 5",
-    "factor = 0.3",
-    'final = "last"',
-    "resident = false",
-}
+FORMER = {'final = "last"', "resident = false"}
 
 
 def recipe_of(card: Card) -> RunConfig:

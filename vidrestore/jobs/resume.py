@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from vidrestore.clips import Bounds
     from vidrestore.jobs.request import Request
 
-VERSION = 6
+VERSION = 7
 ATTEMPTS = 100  # tries to make the folder while others remove it
 LOCK = "job.lock"
 _OURS = re.compile(r"\d{8}-\d{8}\.segment|(job|plan)\.json|(job|\d+-\d+)\.lock|\.[0-9a-f.]+\.partial")

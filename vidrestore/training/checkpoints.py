@@ -26,7 +26,17 @@ from vidrestore.training.config import RunConfig
 
 _BEST = stored(step=Count, psnr=float, weights=dict) | None
 _CURVE = list[stored(step=Count)]  # type: ignore[misc, valid-type]
-_STATE = stored(step=Count, seconds=float, losses=list, init=list, identity=dict, curve=_CURVE, best=_BEST)
+_PLATEAU = stored(waited=Count, share=float)
+_STATE = stored(
+    step=Count,
+    seconds=float,
+    losses=list,
+    init=list,
+    identity=dict,
+    curve=_CURVE,
+    best=_BEST,
+    plateau=_PLATEAU,
+)
 
 
 @contextmanager
@@ -67,6 +77,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             if damaged := archive.testzip():  # torch doesn't check checksums
                 raise ValueError(damaged)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state.setdefault("plateau", {"waited": 0, "share": 1.0})  # that checkpoints before 28 November lack
         converted(state, _STATE)
         json.dumps(state["identity"])  # a tensor in it can't be compared
     except Exception as error:  # a damaged pickle may raise any exception

@@ -61,7 +61,7 @@ class Objective(ABC):
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         """Return a new optimiser for all parameters."""
         rate = self.settings.learning_rate
-        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
+        return torch.optim.Adam(network.parameters(), lr=rate, betas=self.settings.betas, fused=True)
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
@@ -109,8 +109,9 @@ class PairObjective(Objective):
     settings: PairTrainingConfig
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        rate, decay = self.settings.learning_rate, self.settings.weight_decay
-        return torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay, fused=True)
+        rate, decay, betas = self.settings.learning_rate, self.settings.weight_decay, self.settings.betas
+        parameters = network.parameters()
+        return torch.optim.AdamW(parameters, lr=rate, betas=betas, weight_decay=decay, fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         degraded, clean, *tasks = batch
