@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -159,7 +160,8 @@ RULES: dict[str, tuple[Metrics, bool, str]] = {
 }
 
 
-PLANES = {"derain": matlab_luma, "desnow": basicsr_luma}  # what is measured in place of R, G, B
+# what is measured in place of R, G, B
+PLANES: dict[str, Callable[[Tensor], NDArray[Any]]] = {"derain": matlab_luma, "desnow": basicsr_luma}
 
 
 def measure_pictures(

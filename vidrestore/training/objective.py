@@ -90,7 +90,7 @@ class Objective(ABC):
         sums = held_out.sums(partial(whole_picture, network), self.share).to(device)
         average([sums])
         after, before = held_out.means(sums.cpu())
-        return dict(after), dict(before)
+        return {**after}, {**before}
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
         """Raise ConfigError if the network can't take the data of a configuration."""
