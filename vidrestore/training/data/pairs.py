@@ -27,6 +27,7 @@ from vidrestore.training.config import TASK_OF, PairDataConfig
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage, PlaneSource
 from vidrestore.training.data.planes import Camera
+from vidrestore.training.training_events import Metrics
 
 EXPOSURES = (3, 5, 7)  # frames that are averaged to one blurred frame
 MEAN_SHARE = 0.25  # share of blurred crops that are such averages; the others are blurred along a random path
@@ -79,12 +80,12 @@ class HeldOutPictures:
                     sums[rows[name], column] += torch.tensor([psnr, 1.0])
         return sums
 
-    def means(self, sums: Tensor) -> tuple[dict[str, float], dict[str, float]]:
+    def means(self, sums: Tensor) -> tuple[Metrics, Metrics]:
         """Return the mean PSNR of each test set after and before, from the sums of all shares."""
-        after, before = (
-            {name: _mean(*column.tolist()) for name, column in zip(self.counts, part, strict=True)}
-            for part in sums.unbind(1)
-        )
+        after: Metrics = {}
+        before: Metrics = {}
+        for row, name in enumerate(self.counts):
+            after[name], before[name] = (_mean(*column.tolist()) for column in sums[row])
         return after, before
 
 
