@@ -179,6 +179,23 @@ def test_repeated_packets_and_joined_recordings_are_not_damage(tmp_path, packets
     assert list(broken_structure(str(path))) == []
 
 
+def test_hidden_frames_of_vp8_with_the_time_of_the_one_before_are_neither_damage_nor_frames(tmp_path):
+    data, frames = of_kind("ivf"), list[bytes]()
+    path, place = tmp_path / "hidden.ivf", 32
+    while place < len(data):
+        (size,) = struct.unpack_from("<I", data, place)
+        frames.append(data[place + 12 : place + 12 + size])
+        place += 12 + size
+    hidden = bytes([frames[5][0] & 0xEF]) + frames[5][1:]  # decoded, never shown
+    parts = [(time, frame) for time, frame in enumerate(frames)]
+    parts[6:6] = [(5, hidden)] * 3
+    blocks = (struct.pack("<IQ", len(frame), time) + frame for time, frame in parts)
+    path.write_bytes(data[:24] + struct.pack("<I", len(parts)) + data[28:32] + b"".join(blocks))
+    with VideoReader(str(path)) as reader:
+        assert [frame.pts for frame in reader.frames()] == [*range(12)]
+    assert not reader.damage.found
+
+
 def test_realmedia_that_was_written_to_a_pipe_is_not_damaged(tmp_path):
     path = written(tmp_path / "live.rm")
     data = path.read_bytes()

@@ -150,6 +150,11 @@ class VideoReader:
         """The times made up so far for frames whose own did not rise, in ticks of the source."""
         return self._decoding.clock.mended if isinstance(self._decoding, Decoding) else []
 
+    @property
+    def change_of_form(self) -> str | None:
+        """A sentence on pictures so far of another size or format than the first; None without."""
+        return self._decoding.change_of_form if isinstance(self._decoding, Decoding) else None
+
     def __enter__(self) -> Self:
         return self
 
@@ -166,8 +171,8 @@ class VideoReader:
         """Yield frames in display order, equal to those of a full read, with start <= pts < stop if given.
 
         Only one iteration at a time: a new one ends the last. `damage` is reset, and complete when the
-        iterator is exhausted. Raises MediaError if size or pixel format change, or if times are missing or
-        don't increase.
+        iterator is exhausted. Pictures of another size or pixel format than the first are made like it.
+        Raises MediaError if times are missing or don't increase, or if pictures of a folder differ.
         """
         self.close()
         self.damage = Damage()
@@ -234,37 +239,12 @@ class VideoReader:
     ) -> Generator[Whole]:
         if self._deinterlacer:
             start, stop = self._deinterlacer.stored_span(start_pts, stop_pts)
-            pictures = self._checked(decoding.pictures(start, stop, around=AROUND), start)
-            yield from self._deinterlacer.pictures(pictures)
+            yield from self._deinterlacer.pictures(decoding.pictures(start, stop, around=AROUND))
             return
-        for picture in self._checked(decoding.pictures(start_pts, stop_pts), start_pts):
-            yield picture, None
-            del picture  # return its buffers to the decoder
-
-    def _checked(self, pictures: Generator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
-        with closing(pictures):
-            for number, picture in enumerate(pictures):
-                after = "" if start_pts is None else f" after pts {start_pts}"
-                self._check(picture, f"{self.source}, frame {number}{after}")
-                yield picture
-                del picture
-
-    def _check(self, picture: VideoFrame, where: str) -> None:
-        video = self.info.video
-        size, first_size = (f"{form.width}x{form.height}" for form in (picture, video))
-        if size != first_size:
-            raise MediaError(
-                f"{where}: {size}, but the stream began at {first_size}; one size per stream is supported: "
-                "split the file there first, or scale it: ffmpeg -i IN -vf "
-                f"scale={video.width}:{video.height} -c:v ffv1 -c:a copy OUT.mkv"
-            )
-        pix_fmt, first = picture.format.name, video.pix_fmt
-        if pix_fmt != first:
-            raise MediaError(
-                f"{where}: {pix_fmt}, but the stream began in {first}; one pixel format is supported: split "
-                f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {first} -c:v ffv1 -c:a copy "
-                "OUT.mkv"
-            )
+        with closing(decoding.pictures(start_pts, stop_pts)) as pictures:
+            for picture in pictures:
+                yield picture, None
+                del picture  # return its buffers to the decoder
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding) -> None:
         """Set the last frame's duration, and note damage if the video ends before its stated end.

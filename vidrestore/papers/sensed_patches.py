@@ -122,11 +122,11 @@ def measure(
                     yield _measure_video(table, part, sequence.name, clean, system, column, show)
 
 
-def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
-    """Return the first 200 frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0.
-    Raises DatasetError if the frames are smaller than a patch.
+def gray_video(sequence: FrameSequence, lines: int, most_frames: int = FRAMES) -> Tensor:
+    """Return the first frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0. Raises
+    DatasetError if the frames are smaller than a patch.
     """
-    frames = stacked(map(grey, islice(clean_frames(sequence), FRAMES)), sequence.name)
+    frames = stacked(map(grey, islice(clean_frames(sequence), most_frames)), sequence.name)
     video = downscaled(frames, lines) if lines else frames
     if min(video.shape[1:]) < PATCH:
         raise DatasetError(

@@ -169,6 +169,7 @@ class DataConfig(FootageConfig):
     # steps in pixels of the grid that patches are taken from; one is drawn per window
     strides: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)] = (8, 12, 16)
     groups_per_window: AtLeastOne = 280
+    frames: AtLeastOne = 20  # length of a group
     # times that a group is trained on, with new noise each time, before it is replaced
     reuse: AtLeastOne = 6
     pool: int = 24_000  # most groups in memory
@@ -255,6 +256,8 @@ class PairSetConfig(SetConfig):
     """Crops of a dataset of degraded and clean pictures."""
 
     crop: Annotated[int, Field(ge=16, multiple_of=8)] = 256  # side in pixels
+    # most whole pictures of each test set of `validation`, spread evenly over it; 0 for all
+    validation_pictures: Annotated[int, Field(ge=0)] = 0
     kind = "pairs"
 
 
@@ -266,6 +269,25 @@ class ClipSetConfig(SetConfig):
     crop: Annotated[int, Field(ge=8, multiple_of=8)] = 64  # side of the low-resolution crops in pixels
     read_small: bool = False  # use the dataset's low-resolution frames; else downscale bicubically
     kind = "clips"
+
+
+@dataclass(frozen=True)
+class GroupSetConfig(SetConfig):
+    """Groups of patches at fixed places of a dataset's clips, in gray, as the DUST paper has them (IV-A).
+
+    `validation` names further splits to hold out; by default a share of the clips is held out.
+    """
+
+    validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.2  # of the clips; 0: validate on training data
+    frames: AtLeastOne = 20  # length of a group; clips are cut into whole groups side by side
+    stride: AtLeastOne = 8  # pixels between patches; a patch's side for patches that don't overlap
+    lines: Annotated[int, Field(ge=0)] | None = None  # height after downscaling; 0: none; None: as the paper
+    most_frames: AtLeastOne = 200  # of each clip, from its beginning
+    kind = "clips"
+
+    def card_entries(self) -> dict[str, str]:
+        share = f"{self.validation_share:.0%} of the clips" if self.validation_share else ""
+        return super().card_entries() | {"held out": ", ".join(self.validation) or share}
 
 
 def require(holds: bool, name: str, expected: str, value: Any) -> None:
