@@ -40,7 +40,7 @@ class CheckpointError(VidRestoreError):
 
 
 class PlanError(VidRestoreError):
-    """A job can't be done as asked; found before any frame was restored."""
+    """A job can't be done as asked; found when it is checked or planned."""
 
 
 class ConfigError(VidRestoreError):

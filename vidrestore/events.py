@@ -79,7 +79,7 @@ class Planned(Event):
     """The plan is known."""
 
     name: ClassVar[str] = "plan"
-    frames: int | None = None
+    frames: int | None = None  # as the file states them while it is still planned
     scenes: int | None = None
     clips: int | None = None
     reused: int | None = None  # frames that an earlier run restored

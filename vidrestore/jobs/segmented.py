@@ -2,6 +2,7 @@
 
     with folder.locked():
         work = SegmentedWork.begin(job, folder, on_event)  # or resume with what is in the folder
+        work.run()  # restores each segment once it is planned; or, for several processes:
         work.plan()  # a pass over the video, unless a finished plan is there
         work.restore(work.missing())  # any number of processes may do so, each its own part
         work.join()  # once nothing is missing
@@ -287,7 +288,7 @@ class SegmentedWork:
             with closing(self._frames_of(parts, ahead)) as restored:
 
                 def total() -> int | None:
-                    return None if self.total is None else self.total - reused
+                    return None if self.total is None else max(0, self.total - reused)
 
                 frames = counted(restored, job.info.path, total, "restore", self.on_event)
                 while part is not None:

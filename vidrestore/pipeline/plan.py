@@ -1,9 +1,9 @@
 """The plan of a restoration: clips of frames that never cross a cut, and the noise of each.
 
-One generator plans as frames come. A plan pass (`plan_source`) runs it alone, before a file is restored;
-for pipes and frames in memory it runs between decoder and model. Both come to the same plan, because a clip
-is decided by nothing but the frames up to its end and the scene detector's small look-ahead. Any range of
-frames of a plan can be restored by itself.
+One generator plans as frames come. For a file it runs in a pass of its own (`plan_source`), or in a thread
+ahead of the work (`jobs.plan_ahead`); for pipes and frames in memory it runs between decoder and model. All
+come to the same plan, because a clip is decided by nothing but the frames up to its end and the scene
+detector's small look-ahead. Any range of frames of a plan can be restored by itself.
 """
 
 from __future__ import annotations
