@@ -44,7 +44,7 @@ def test_a_signal_stops_cleanly_and_the_message_explains_how_to_resume(
     for words in ("once more stops at once", "the same command resumes from there", "film.mkv: interrupted"):
         assert words in command.said
     kept = {path.name for path in work_of(output).iterdir()}
-    assert kept == {*segments(output), "job.json", "plan.json"}
+    assert kept | {"plan.json"} == {*segments(output), "job.json", "plan.json"}  # if all was planned by then
     assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
     assert pictures(output) == pictures(undisturbed)
 

@@ -37,6 +37,7 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
 from vidrestore.options import EncoderOptions
 from vidrestore.pipeline.plan import Clip, Timeline
+from vidrestore.working import HERE
 
 FFV1 = EncoderOptions(lossless=True)
 X264 = EncoderOptions(encoder="libx264", preset="veryfast")
@@ -236,13 +237,14 @@ def test_a_damaged_video_has_the_same_frames_and_warning_after_a_stop(tmp_path, 
 @contextmanager
 def planning_paused(clips: int, until: Callable[[], object]) -> Iterator[None]:
     """When so many clips are planned, planning calls `until`."""
-    count = 0
+    count, check_stop = 0, plan_ahead.check_stop
 
     def pausing() -> None:
         nonlocal count
         count += 1
         if count == clips:
             until()
+        check_stop()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_ahead, "check_stop", pausing)
@@ -270,21 +272,8 @@ def test_the_first_segment_is_restored_while_the_rest_is_planned(tmp_path, sourc
 @pytest.mark.parametrize("sigma", [5, "auto"])
 def test_a_run_that_was_killed_while_it_planned_resumes_to_the_same_file(tmp_path, source, sigma):
     restore(source, tmp_path / "whole.mkv", sigma=sigma)
-    is_killed = threading.Event()
-    with planning_paused(8, lambda: is_killed.wait(60)), pytest.MonkeyPatch.context() as patch:
-        stop_after(patch, 1)
-        write = SegmentWriter.write
-
-        def ending(self: SegmentWriter, frame: Any) -> None:
-            try:
-                write(self, frame)
-            except Killed:
-                is_killed.set()
-                raise
-
-        patch.setattr(SegmentWriter, "write", ending)
-        with pytest.raises(Killed):
-            restore(source, tmp_path / "out.mkv", sigma=sigma, threads=1)
+    with planning_paused(8, lambda: HERE.flag and HERE.flag.wait(60)):  # until planning is to end
+        stop_run(source, tmp_path / "out.mkv", 1, sigma=sigma, threads=1)
     assert names(tmp_path / "out.mkv.vidrestore") == ["00000000-00000010.segment", "job.json"]
     assert restore(source, tmp_path / "out.mkv", sigma=sigma).reused == 10
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()

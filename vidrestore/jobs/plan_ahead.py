@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Condition, Event, Thread, get_ident
 from typing import Self
 
@@ -17,14 +17,15 @@ from vidrestore.working import HERE, LOOK, check_stop
 class PlanAhead:
     """Plans a job in a thread of its own, which ends with the `with` block; the plan grows by whole clips.
 
-    The thread that makes it gets the events of planning while it waits, and in `pass_on`.
+    The thread that makes it gets the events of planning while it waits, and in `pass_on`. `finish` is called
+    in the other one with the finished plan.
     """
 
-    def __init__(self, job: Job, on_event: events.Listener) -> None:
+    def __init__(self, job: Job, on_event: events.Listener, finish: Callable[[], None]) -> None:
         self.timeline = job.plan.timeline
         self.is_finished = False
         self.shows_progress = True  # else only the other events are passed on
-        self._job, self._on_event, self._maker = job, on_event, get_ident()
+        self._job, self._on_event, self._finish, self._maker = job, on_event, finish, get_ident()
         self._events = deque[events.Event]()
         self._count = 0  # clips that are planned
         self._error: BaseException | None = None
@@ -50,6 +51,7 @@ class PlanAhead:
                     self._count = count
                     self._changed.notify_all()
                 check_stop()
+            self._finish()
         except BaseException as caught:
             error = caught
         with self._changed:

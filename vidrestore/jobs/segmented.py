@@ -281,7 +281,10 @@ class SegmentedWork:
         job = self.job
         job.plan.timeline = job.steps.first.timeline([])
         parts, written = deque[Segment](), 0
-        with PlanAhead(job, self.on_event) as ahead, closing(self._parts(ahead)) as unfinished:
+        with (
+            PlanAhead(job, self.on_event, self._keep_plan) as ahead,
+            closing(self._parts(ahead)) as unfinished,
+        ):
             part = next(unfinished, None)
             job.announce_plan(self.total, self.on_event, reused=self.finished_frames())
             ahead.shows_progress, reused = False, self.finished_frames()
@@ -301,16 +304,10 @@ class SegmentedWork:
         self.reused = len(job.plan.timeline.pts) - written
 
     def _parts(self, ahead: PlanAhead) -> Generator[Segment]:
-        """Yield the parts of segments that are still to be restored, each once its segment is planned, and
-        write the plan when it is finished.
-        """
+        """Yield the parts of segments that are still to be restored, each once its segment is planned."""
         for segment in segments_of(self.job.plan.timeline, LENGTH, ahead.clips()):
-            if ahead.is_finished and not self.is_planned:
-                self._keep_plan()
             self._check(segment.stop)
             yield from self.unfinished([segment])
-        if not self.is_planned:
-            self._keep_plan()
 
     def _frames_of(self, parts: deque[Segment], ahead: PlanAhead) -> Generator[Frame]:
         """Yield the restored frames of parts, which are taken out, while there are some."""
