@@ -231,6 +231,11 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
     content = check_content(reader, output, options, span, scale)
     restorers, enlarged_as = [], None
     for step in request.steps:
+        if is_picture(request.source.name) and not request.source.is_pattern and TASKS[step.task].compares_frames:
+            raise OptionError(
+                f"{request.source}: {step.task} compares the frames of a video, and this is a single picture"
+            )
+    for step in request.steps:
         if kind := measured_input(step, reader):
             enlarged_as = kind
             step = step.with_options(input=kind[0])
