@@ -113,7 +113,8 @@ def is_worker(folder: Path, parent: int) -> bool:
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can't be caught")
 @pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_ends_with_the_same_weights(commands, tmp_path):
-    config = tiny_run(tmp_path, {"training": {"steps": 24, "checkpoint_minutes": 0.0}})
+    settings = {"steps": 24, "checkpoint_minutes": 0.0, "schedule": "plateau", "patience": 1}
+    config = tiny_run(tmp_path, {"training": settings})
     expected = train(config, tmp_path / "whole", device="cpu")
     # other tests change the number of threads, and sums over parts are other sums
     threads = ["--threads", torch.get_num_threads(), "--device", "cpu"]
@@ -223,7 +224,7 @@ def by_torchrun(folder: Path, arguments: list[str]) -> str:
 
 @pytest.mark.slow
 def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path):
-    config = tiny_run(tmp_path)
+    config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
     options = ["-o", f"{tmp_path}/two", "--device", "cpu"]
     printed = by_torchrun(tmp_path, ["train", "--config", f"{tmp_path}/tiny.toml", *options])
     assert len(re.findall(r"^step 0 of ", printed, re.MULTILINE)) == 1  # the second process is quiet

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row
 from vidrestore.events import plain
 from vidrestore.media.pictures import png
-from vidrestore.svg_charts import chart
+from vidrestore.svg_charts import chart, legend, plot
 
 Picture = NDArray[np.uint8]
 
@@ -36,6 +36,10 @@ UNITS = {
     "vmaf": "VMAF",
     "flicker": "flicker, grey levels",
     "bitrate": "bitrate, kbit/s",
+    "parameters": "parameters, M",
+    "multiply_adds": "multiply-adds, G",
+    "epoch_seconds": "epoch, s",
+    "test_seconds": "test set, s",
     "noise": "noise, grey levels",
 }
 
@@ -46,7 +50,7 @@ def page(result: Result) -> str:
     lines = "".join(f"<li>{escape(line)}</li>" for line in (*result.protocol, *result.notes))
     source = f"<p>{escape(result.source)}</p>" if result.source else ""
     head = f'<h1>{escape(result.title)}</h1>{source}<ul class="protocol">{lines}</ul>'
-    body = [head, _table(result), *_comparisons(result, pictures), *_charts(result)]
+    body = [head, _table(result), *_plots(result), *_comparisons(result, pictures), *_charts(result)]
     parts = {
         "title": escape(result.title),
         "style": _asset("page.css"),
@@ -168,6 +172,17 @@ def _picture_key(picture: Picture, pictures: dict[str, str]) -> str:
     if key not in pictures:
         pictures[key] = data_uri(content)
     return key
+
+
+def _plots(result: Result) -> Iterator[str]:
+    """Yield the plots of a paper's figure, as the paper has them."""
+    for drawn in result.plots:
+        positions = [position for places, _ in drawn.curves.values() for position in places]
+        if positions:
+            unit, ends = UNITS.get(drawn.metric, drawn.metric), (min(positions), max(positions))
+            title = f"{drawn.title}: {unit}, {drawn.axis}"
+            curves = plot(title, unit, drawn.curves, ends, "", logarithmic=drawn.logarithmic)
+            yield f"<section><h3>{escape(title)}</h3>{curves}{legend([*drawn.curves])}</section>"
 
 
 def _charts(result: Result) -> Iterator[str]:

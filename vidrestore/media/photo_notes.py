@@ -129,10 +129,12 @@ def check_text(path: str) -> None:
                 data, stream = file.read(size), zlib.decompressobj()
                 with suppress(zlib.error):  # which the decoder leaves out
                     inflated += len(stream.decompress(data[data.find(b"\0") + 2 :], _MOST_TEXT + 1))
-    if inflated > _MOST_TEXT or count > _MOST_TEXTS:
+    problem = f"{count} notes" if count > _MOST_TEXTS else None
+    if inflated > _MOST_TEXT:
+        problem = f"notes that inflate to more than {_MOST_TEXT >> 20} MB"
+    if problem:
         raise MediaError(
-            f"{path}: {count} notes, of which some inflate to more than {_MOST_TEXT >> 20} MB together; no "
-            "camera or editor writes that: save the picture again without its notes"
+            f"{path}: {problem}; no camera or editor writes that: save the picture again without its notes"
         )
 
 

@@ -6,7 +6,6 @@ that it exists only once all others do.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence, Set
 from functools import cached_property
@@ -15,10 +14,11 @@ from typing import Any
 from av.packet import Packet
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.files.atomic import Partial, remove_partials, sync_folder, write_whole
+from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, opens, write_errors
+from vidrestore.media.finished import write_list
 from vidrestore.media.photo_notes import EDITORS, EXIF, read_notes, with_notes
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
@@ -29,6 +29,12 @@ _SETTINGS = {
     "mjpeg": {"qmin": "2", "qmax": "2"},  # from 2 to 31, lower is better
     "tiff": {"compression_algo": "deflate"},
 }
+# to another quality
+_WAYS = dict.fromkeys(("png", "tiff"), "these pictures are lossless; remove the option")
+_WAYS["mjpeg"] = (
+    "JPEG has a scale of its own, from 2, the best and the default, to 31: `options=qmin=5` and "
+    "`options=qmax=5` instead"
+)
 _DEEP = {"png": "be", "tiff": "le"}
 _STORED = {  # (family, alpha) -> formats of 8 bits and of more
     ("gray", False): ("gray", "gray16"),
@@ -54,8 +60,8 @@ def choose_picture_encoder(
             f"`encoder={options.encoder}`: the suffix of pictures determines their encoder; remove the option"
         )
     for field in ("crf", "preset"):
-        if getattr(options, field) is not None:
-            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; remove the option")
+        if (value := getattr(options, field)) is not None:
+            raise OptionError(f"`{field}={str(value).removesuffix('.0')}`: {_WAYS[name]}")
     if options.lossless and name == "mjpeg":
         raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
     pix_fmt = _pix_fmt(name, video.format, output)
@@ -194,8 +200,7 @@ class PictureFiles:
             with write_errors(str(partial.target)):
                 partial.put_in_place(overwrite=self.overwrite)
         if self.tag and self.output.is_pattern:
-            names = [partial.target.name for partial in self._partials]
-            write_whole(self.output.list_path, json.dumps({"tag": self.tag, "pictures": names}).encode())
+            write_list(self.output, self.tag, [partial.target for partial in self._partials])
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 import torch
 
+from vidrestore import option_values
 from vidrestore.errors import OptionError
 from vidrestore.event_log import counted_words
 from vidrestore.models.fast.linear import processor_has
@@ -21,7 +22,6 @@ _END = object()
 # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
 # under 4 GB
 CPU_MEMORY = 3 << 30
-EXPECTED = "expected auto, cpu, cuda, cuda:N or mps"
 FIRST_BF16 = (8, 0)  # compute capability: Ampere
 GPU_SHARE = 0.7  # share of the free memory
 MOST_TILES = 64  # at once
@@ -38,9 +38,9 @@ def torch_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise OptionError(f"device {name!r} is unknown; {EXPECTED}") from error
+        device = torch.device(option_values.device(name))
+    except (RuntimeError, ValueError) as error:
+        raise OptionError(str(error)) from error
     if device.type == "cuda" and (
         not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
     ):
@@ -52,8 +52,6 @@ def torch_device(name: str) -> torch.device:
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise OptionError(f"device {name!r} is not there: torch sees no Apple GPU; use `device=cpu`")
-    if device.type not in ("cpu", "cuda", "mps"):
-        raise OptionError(f"device {name!r} is not supported; {EXPECTED}")
     return device
 
 

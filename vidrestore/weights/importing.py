@@ -12,6 +12,7 @@ that the result has exactly the network's tensors.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,7 +114,8 @@ def _unpickle(source: Path) -> Any:
 
     try:
         check_pickled(source)
-        return torch.load(source, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # on forms of files, before our own error
+            return torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
     except Exception as error:  # a damaged pickle may raise any exception
