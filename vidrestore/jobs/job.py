@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from vidrestore import __version__
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import counted_words
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.frames import Frame, Span
@@ -24,12 +24,14 @@ from vidrestore.media.formats import enlarged_video
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.source import is_picture
 from vidrestore.media.writer import VideoWriter, check_content, refused_if
 from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name
+from vidrestore.tasks import TASKS
 
 MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
@@ -229,15 +231,11 @@ class Job:
 
 def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader | None) -> Job:
     """Check the encoder, the streams to copy and losses; load the model last, and return the job."""
+    check_frames(request)
     info, output, options = reader.info, request.output, request.options
     scale = total_scale(request.steps, info.video)
     content = check_content(reader, output, options, span, scale)
     restorers, enlarged_as = [], None
-    for step in request.steps:
-        if is_picture(request.source.name) and not request.source.is_pattern and TASKS[step.task].compares_frames:
-            raise OptionError(
-                f"{request.source}: {step.task} compares the frames of a video, and this is a single picture"
-            )
     for step in request.steps:
         if kind := measured_input(step, reader):
             enlarged_as = kind
@@ -258,6 +256,19 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
         span,
     )
     return Job(request, reader, steps, plan, warnings, enlarged_as=enlarged_as)
+
+
+def check_frames(request: Request) -> None:
+    """Raise OptionError for a task that compares frames, of a single picture."""
+    source = request.source
+    if source.is_pattern or not is_picture(source.name):
+        return
+    for step in request.steps:
+        if step.task in TASKS and TASKS[step.task].compares_frames:
+            raise OptionError(
+                f"{source}: {step.task} compares the frames of a video, but this is a single picture; name "
+                "numbered pictures by a pattern such as %04d.png"
+            )
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:

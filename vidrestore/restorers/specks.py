@@ -284,6 +284,8 @@ class SpeckRestorer(TemporalRestorer):
         share = torch.maximum(grown, F.max_pool2d(cores, 3, 1, 1))
         return frame.lerp(outliers.neighbours.mean(0, keepdim=True), share)[0].to(clip.device)
 
-    def count(self, number: int, place: int, clip: Tensor, looks: dict[int, SpeckLook], cache: ResultCache) -> None:
+    def count(
+        self, number: int, place: int, clip: Tensor, looks: dict[int, SpeckLook], cache: ResultCache
+    ) -> None:
         is_dusty = self.is_dusty(place, len(clip), looks)
         cache.specks[number] = int(looks[place].counts[1]) if is_dusty else 0

@@ -16,6 +16,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import torch_device
 from vidrestore.restorers.result_cache import ResultCache
+from vidrestore.working import steps
 
 RGB_BYTES = 4 * 3  # of a pixel
 
@@ -41,6 +42,7 @@ class TemporalRestorer:
     reach: int
     maps: int
     look_maps: int
+    shares = (3, 1)  # of the time: looks, and restoring by them
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
         if options.tile is not None:
@@ -93,6 +95,8 @@ class TemporalRestorer:
             place: (first + max(0, place - self.reach), first + place, first + min(last, place + self.reach))
             for place in places
         }
+        stages = steps(("looks", "restored"), self.shares)
+        next(stages)
         with torch.inference_mode():
             looks = cache.get(keys, lambda missing: dealt(self._looking(clip), missing), self.facts.clip)
 
@@ -100,6 +104,7 @@ class TemporalRestorer:
             with torch.inference_mode():
                 return self.restored(clip, place, looks)
 
+        next(stages)
         for place, frame in zip(range(*keep), dealt(restored, range(*keep)), strict=True):
             self.count(first + place, place, clip, looks, cache)
             yield frame
@@ -115,9 +120,7 @@ class TemporalRestorer:
         """Return one frame (3, H, W) restored by the looks at frames around it, by their places."""
         raise NotImplementedError
 
-    def count(
-        self, number: int, place: int, clip: Tensor, looks: dict[int, Any], cache: ResultCache
-    ) -> None:
+    def count(self, number: int, place: int, clip: Tensor, looks: dict[int, Any], cache: ResultCache) -> None:
         """Count what was found in a frame of the video, whose number there is given."""
 
 
