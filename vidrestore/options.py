@@ -472,6 +472,7 @@ class RestoreKeywords(TypedDict, total=False):
     chroma_strength: float | None
     grain: float
     haze: Haze
+    dust: Dust
     scene_detect: bool
     start: Number | None
     duration: Number | None

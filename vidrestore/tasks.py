@@ -39,44 +39,6 @@ class Task:
 
 _ALL = (
     Task(
-        "deflicker",
-        suffix="deflickered",
-        removes="flicker",
-        restorer="vidrestore.restorers.flicker:FlickerRestorer",
-        weights=(),
-        help="""Even out brightness that jumps from frame to frame, in old films and time-lapses.
-
-        Fades, flashes and lamps stay.
-
-        Examples:
-          vidrestore deflicker in.mp4
-          vidrestore deflicker in.mp4 --preview 3s         see before | after first
-          vidrestore run film.mov --steps deflicker,dedust,denoise
-        """,
-        has_published=False,
-        compares_frames=True,
-        keeps_noise=True,
-    ),
-    Task(
-        "dedust",
-        suffix="dedusted",
-        removes="dust",
-        restorer="vidrestore.restorers.specks:SpeckRestorer",
-        weights=(),
-        help="""Remove dust, hairs and specks that last one frame, as on scanned films.
-
-        Video with few of them, rain, snow and sparks stay as they are.
-
-        Examples:
-          vidrestore dedust in.mp4
-          vidrestore dedust in.mp4 --preview 3s            see before | after first
-          vidrestore run film.mov --steps deflicker,dedust,denoise
-        """,
-        has_published=False,
-        compares_frames=True,
-        keeps_noise=True,
-    ),
-    Task(
         "denoise",
         suffix="denoised",
         removes="noise",
@@ -154,6 +116,44 @@ _ALL = (
           vidrestore deblur in.mp4 --dry-run               encoder, time and size
         """,
         degradations=("blur",),
+    ),
+    Task(
+        "deflicker",
+        suffix="deflickered",
+        removes="flicker",
+        restorer="vidrestore.restorers.flicker:FlickerRestorer",
+        weights=(),
+        help="""Even out brightness that jumps from frame to frame, in old films and time-lapses.
+
+        Fades, flashes and lamps stay.
+
+        Examples:
+          vidrestore deflicker in.mp4
+          vidrestore deflicker in.mp4 --preview 3s         see before | after first
+          vidrestore run film.mov --steps deflicker,dedust,denoise
+        """,
+        has_published=False,
+        compares_frames=True,
+        keeps_noise=True,
+    ),
+    Task(
+        "dedust",
+        suffix="dedusted",
+        removes="dust",
+        restorer="vidrestore.restorers.specks:SpeckRestorer",
+        weights=(),
+        help="""Remove dust, hairs and specks that last one frame, as on scanned films.
+
+        Video with few of them, rain, snow and sparks stay as they are.
+
+        Examples:
+          vidrestore dedust in.mp4
+          vidrestore dedust in.mp4 --preview 3s            see before | after first
+          vidrestore run film.mov --steps deflicker,dedust,denoise
+        """,
+        has_published=False,
+        compares_frames=True,
+        keeps_noise=True,
     ),
     Task(
         "sr",

@@ -46,7 +46,7 @@ def test_specks_become_what_the_neighbours_show():
     given, cache = dusty(clip), ResultCache()
     assert error(dedusted(given, cache), clip) < error(given, clip) / 2
     assert len(cache.specks) == FRAMES
-    assert min(cache.specks.values()) >= 3
+    assert min(cache.specks.values()) >= 2
 
 
 def test_pixels_without_specks_stay_bit_for_bit():

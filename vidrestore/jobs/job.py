@@ -24,7 +24,6 @@ from vidrestore.media.formats import enlarged_video
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.side_data import lost_side_data
-from vidrestore.media.source import is_picture
 from vidrestore.media.writer import VideoWriter, check_content, refused_if
 from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
@@ -261,7 +260,8 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
 def check_frames(request: Request) -> None:
     """Raise OptionError for a task that compares frames, of a single picture."""
     source = request.source
-    if source.is_pattern or not is_picture(source.name):
+    pictures = source.pictures
+    if pictures is None or len(pictures.files) > 1:
         return
     for step in request.steps:
         if step.task in TASKS and TASKS[step.task].compares_frames:

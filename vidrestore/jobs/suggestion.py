@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from itertools import islice
+from itertools import islice, pairwise
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
@@ -34,13 +34,16 @@ from vidrestore.noise.meter import noise_in_words
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.plan import NOISE_STEP, Timeline, colour_planes, planned_clips
 from vidrestore.restorers.dehaze import DehazeRestorer, dehazer
+from vidrestore.restorers.flicker import alternation_of, light_change, small_luma
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.restorers.specks import SpeckRestorer
 
 Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
 
 PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the video
 SEEN = NOISE_STEP  # consecutive frames at each place, so that noise is measured on the first ones of each
 SIDE = 384  # of the square in the middle in which rain, snow and blur are looked for
+DUST_FRAMES = 5  # of a place, in which specks are looked for
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
 # sigma of luma: below the first, removing it takes more than it gives; from the second on it hides the rest
 WEAK_NOISE, STRONG_NOISE = 1.5, 8.0
@@ -130,10 +133,15 @@ def suggest(
     interlacing = Finding("interlacing", "no", "frames are whole")
     if scan and scan.why:
         interlacing = Finding("interlacing", "no" if scan.kind == "whole" else "yes", str(scan.in_words))
-    findings = [interlacing, _noise(places, info)]
-    noisy = (findings[1].value or 0) >= STRONG_NOISE
+    on_event(Progressed(str(source), 0, stage="look"))
+    flicker, dust = _flicker(places, info.video), _dust(places, info.video, options)
+    is_film = flicker.verdict == dust.verdict == "yes"
+    noise = _noise(places, info)
+    noisy = (noise.value or 0) >= STRONG_NOISE
+    findings = [interlacing, flicker, dust, noise]
     findings += _weather(places, info, options, on_event, noisy=noisy)
-    findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info.video)]
+    findings += [_blur(places, info.video, noisy=noisy, is_film=is_film)]
+    findings += [_compression(info), _size(info.video)]
     findings += [Finding("damage", "yes", damage)] if damage else []
     return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings, scan))), places
 
@@ -165,6 +173,34 @@ def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:
     """Return a frame as R'G'B' (3, H, W) in [0, 1]."""
     planes = planes_to_grey(frame.planes[: colour_planes(video.format)], video.format)
     return yuv_to_rgb(planes, video.format, video.colour, video.height).clamp(0, 1)
+
+
+def _flicker(places: Sequence[Place], video: VideoInfo) -> Finding:
+    """Judge whether the light of all places alternates."""
+    alternations = []
+    for place in places:
+        clip = torch.stack([small_luma(rgb_of(frame, video)) for frame in place.frames])
+        changes = [light_change(before[None], after[None]) for before, after in pairwise(clip)]
+        statistics = [change.statistics.tolist() for change in changes]
+        alternations.append(alternation_of(statistics) if len(changes) > 1 else 0.0)
+    least = min(alternations)
+    if not least:
+        return Finding("flicker", "no", "the light is steady, or changes as lamps do", "deflicker", 0.0)
+    return Finding("flicker", "yes", f"the light alternates by {least:.1f} levels", "deflicker", least)
+
+
+def _dust(places: Sequence[Place], video: VideoInfo, options: RestoreOptions) -> Finding:
+    """Judge whether all places have specks that last one frame, in the middle of the picture."""
+    restorer = SpeckRestorer(RestoreOptions(device=options.device))
+    counts = []
+    for place in places:
+        clip = torch.stack([middle_of(rgb_of(frame, video)) for frame in place.frames[:DUST_FRAMES]])
+        counts.append(restorer.specks_of(clip))
+    least = min(counts)
+    if not least:
+        return Finding("dust", "no", "few or no specks that last one frame", "dedust", 0.0)
+    words = f"{least:.3g} specks in a frame's middle of {SIDE} pixels"
+    return Finding("dust", "yes", words, "dedust", least)
 
 
 def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
@@ -254,13 +290,17 @@ def _haze(level: float) -> tuple[Verdict, str]:
     return ("maybe", f"{words}, as in light haze or a pale scene") if level < high else ("yes", words)
 
 
-def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool) -> Finding:
-    """Judge blur by the sharpest of the places; a scene may be soft by intention, or by its encoder."""
+def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool, is_film: bool) -> Finding:
+    """Judge blur by the sharpest of the places; a scene may be soft by intention, or by its encoder. An old
+    film is soft by its lens and its print.
+    """
     middles = [middle_of(rgb_of(place.frames[place.middle], video)) for place in places]
     ratio = max(edge_ratio(middle) for middle in middles)
     words = f"edges have {ratio:.2f} of their gradients at half size"
     if noisy:
         return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
+    if is_film:
+        return Finding("blur", "no", f"{words}, as old films have", "deblur", ratio)
     if ratio >= SOFT:
         return Finding("blur", "no", f"{words}, as sharp ones have", "deblur", ratio)
     reason = f"{words}: blurred, enlarged before, or coded strongly; deblur undoes even shake"

@@ -90,6 +90,15 @@ class LightChange(NamedTuple):
     statistics: Tensor
 
 
+def small_luma(frame: Tensor) -> Tensor:
+    """Return the luma (1, h, w) of a frame (3, H, W) at a small size."""
+    luma = luma_of(frame[None])
+    height, width = luma.shape[-2:]
+    scale = min(1.0, FIT.side / max(height, width))
+    sides = [max(1, round(side * scale)) for side in (height, width)]
+    return F.interpolate(luma, size=sides, mode="area")[0]
+
+
 def light_terms(luma: Tensor) -> Tensor:
     """Return the terms (..., H, W, 5) of the logarithm of a factor for luma (..., H, W) in [0, 1]: 1, the
     logarithm of luma and its square, and the place across and down from -1 to 1.
@@ -169,20 +178,19 @@ def scene_around(means: Sequence[float], frame: int) -> tuple[int, int]:
     return first, last
 
 
-def flickers(statistics: Sequence[Sequence[float]]) -> bool:
-    """Return True if consecutive changes of light (`LightChange.statistics`) are flicker: they alternate, and
-    are about the same everywhere.
+def alternation_of(statistics: Sequence[Sequence[float]]) -> float:
+    """Return by how many grey levels consecutive changes of light (`LightChange.statistics`) alternate, in
+    the median; 0 unless they are flicker, which is about the same everywhere.
     """
     means = [mean for mean, _, _ in statistics]
     alternations = sorted(abs(after - before) for before, after in pairwise(means))
     alternation = alternations[len(alternations) // 2]
-    if alternation < FIT.alternation:
-        return False
     size = sum(size for _, size, _ in statistics)
     unevenness = sum(uneven for _, _, uneven in statistics)
-    if unevenness < FIT.unevenness * size:
-        return True
-    return alternation < FIT.weak and unevenness < FIT.weak_unevenness * len(statistics)
+    is_even = unevenness < FIT.unevenness * size
+    if alternation < FIT.weak:
+        is_even = is_even or unevenness < FIT.weak_unevenness * len(statistics)
+    return alternation if is_even and alternation >= FIT.alternation else 0.0
 
 
 def correction(changes: Sequence[LightChange], frame: int) -> Tensor | None:
@@ -193,7 +201,7 @@ def correction(changes: Sequence[LightChange], frame: int) -> Tensor | None:
     """
     statistics: list[list[float]] = torch.stack([change.statistics for change in changes]).tolist()
     first, last = scene_around([mean for mean, _, _ in statistics], frame)
-    if last - first + 1 < FIT.shortest or not flickers(statistics[first:last]):
+    if last - first + 1 < FIT.shortest or not alternation_of(statistics[first:last]):
         return None
 
     # The course of light, from 0 at the first frame
@@ -224,16 +232,8 @@ class FlickerRestorer(TemporalRestorer):
     def look(self, clip: Tensor, place: int) -> LightChange | None:
         if place + 1 == len(clip):
             return None
-        before, after = (self._small(clip[index]) for index in (place, place + 1))
+        before, after = (small_luma(clip[index].to(self.device))[None] for index in (place, place + 1))
         return light_change(before, after)
-
-    def _small(self, frame: Tensor) -> Tensor:
-        """Return the luma (1, 1, h, w) of a frame (3, H, W) at a small size."""
-        luma = luma_of(frame[None].to(self.device))
-        height, width = luma.shape[-2:]
-        scale = min(1.0, FIT.side / max(height, width))
-        sides = [max(1, round(side * scale)) for side in (height, width)]
-        return F.interpolate(luma, size=sides, mode="area")
 
     def restored(self, clip: Tensor, place: int, looks: dict[int, LightChange | None]) -> Tensor:
         first, last = max(0, place - FIT.radius), min(len(clip) - 1, place + FIT.radius)

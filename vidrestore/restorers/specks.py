@@ -13,6 +13,7 @@ are bright (rain, snow, spray, sparks), nothing changes, unless the option `dust
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -264,6 +265,16 @@ class SpeckRestorer(TemporalRestorer):
             and still.sum() >= SEARCH.still_share * specks.sum()
             and bright.sum() <= SEARCH.bright_share * still.sum()
         )
+
+    def specks_of(self, clip: Tensor) -> float:
+        """Return the mean number of specks in the frames of a scene (T, 3, H, W), but for those at its ends;
+        0 if it has no dust.
+        """
+        with torch.inference_mode():
+            looks = {place: self.look(clip, place) for place in range(1, len(clip) - 1)}
+        if not looks or not self.is_dusty(len(clip) // 2, len(clip), looks):
+            return 0.0
+        return fmean(float(look.counts[1]) for look in looks.values())
 
     def restored(self, clip: Tensor, place: int, looks: dict[int, SpeckLook]) -> Tensor:
         if not self.is_dusty(place, len(clip), looks):
