@@ -207,6 +207,11 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return luma, blue, red
 
 
+def read_luma(path: str) -> NDArray[np.uint8]:
+    """Return the luma (height, width) of a picture. Raises MediaError as `read_picture` does."""
+    return _decoded(Path(path)).reformat(format="gray").to_ndarray()
+
+
 def read_rgb(path: Path) -> NDArray[np.uint8]:
     """Return R, G, B (3, height, width) of a file as uint8, without alpha. YCbCr is converted by `colour`,
     within 4 grey levels of libjpeg: FFmpeg's own conversion differs from it by up to 35 at edges.
