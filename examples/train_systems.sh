@@ -39,7 +39,7 @@ run() {
 sensing() {
     local rate=1 measurements
     for measurements in 26 51 77 102 128; do
-        run "$1-cs${rate}0" "$1-cs20" "s/^measurements = .*/measurements = $measurements/" "s/^rate = .*/rate = 0.$rate/"
+        run "$1-cs${rate}0" "$1-cs20" "s/^measurements = .*/measurements = $measurements/"
         rate=$((rate + 1))
     done
 }
@@ -54,9 +54,7 @@ denoising() {
 
 noisy_sensing() {
     local sigma
-    for sigma in 10 20 50 100; do # the second for the card, where evaluation looks for it
-        run "$1-cs20-noise$sigma" "$1-cs20" "s/^sigma = .*/sigma = [$sigma.0]/" "s/^rate = .*/&\nsigma = [$sigma.0]/"
-    done
+    for sigma in 10 20 50 100; do run "$1-cs20-noise$sigma" "$1-cs20" "s/^sigma = .*/sigma = [$sigma.0]/"; done
 }
 
 ablations() {

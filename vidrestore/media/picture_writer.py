@@ -6,7 +6,6 @@ that it exists only once all others do.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence, Set
 from functools import cached_property
@@ -15,10 +14,11 @@ from typing import Any
 from av.packet import Packet
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.files.atomic import Partial, remove_partials, sync_folder, write_whole
+from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, opens, write_errors
+from vidrestore.media.finished import write_list
 from vidrestore.media.photo_notes import EDITORS, EXIF, read_notes, with_notes
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
@@ -200,8 +200,7 @@ class PictureFiles:
             with write_errors(str(partial.target)):
                 partial.put_in_place(overwrite=self.overwrite)
         if self.tag and self.output.is_pattern:
-            names = [partial.target.name for partial in self._partials]
-            write_whole(self.output.list_path, json.dumps({"tag": self.tag, "pictures": names}).encode())
+            write_list(self.output, self.tag, [partial.target for partial in self._partials])
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(

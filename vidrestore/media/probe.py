@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice, pairwise
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 import av
 from av import logging as ffmpeg
@@ -22,7 +22,6 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.files.regular import LARGEST_PLAN, read_object, stored
 from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo, uncropped
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
@@ -41,7 +40,6 @@ from vidrestore.media.source import (
     PIPE,
     Pictures,
     Source,
-    Target,
     foreign_content,
     kind_by_content,
 )
@@ -76,7 +74,6 @@ _SAMPLED, _SAMPLED_BYTES = 3000, 1 << 26
 _NOMINAL = 1.5  # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
 _Sample = list[tuple[int | None, int]]  # time and size of packets
 _STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of posters
-_PICTURES = stored(tag=str, pictures=list[str])
 
 
 @dataclass(frozen=True)
@@ -148,44 +145,17 @@ def is_lossless(codec: str) -> bool:
     return decoder is not None and decoder.lossless and not decoder.lossy
 
 
-@dataclass(frozen=True)
-class Tag:
-    """The tag of an output, which identifies the job that wrote it."""
-
-    job: str  # the job's digest
-    frames: int = 0  # 0 if they weren't counted yet
-    damage: str | None = None  # of the source, in words, as far as it was known
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        match = re.match(r"vidrestore ([0-9a-f]{16})\b(?:.*?; (\d+) frames(?:; (.*))?$)?", text)
-        return cls(match[1], int(match[2] or 0), match[3]) if match else None
-
-
-def read_tag(output: Target) -> Tag | None:
-    """Return the tag of a video, or of numbered pictures that are all there by their list; None without."""
-    if output.is_pattern:
-        with suppress(OSError, ValueError):
-            listed = read_object(output.list_path, _PICTURES, LARGEST_PLAN)
-            if all(output.path.with_name(name).exists() for name in listed["pictures"]):
-                return Tag.parse(listed["tag"])
-    elif not (output.is_pipe or output.holds_pictures):
-        with suppress(MediaError), open_input(output.name) as opened:
-            tracks = [stream.metadata for stream in opened.streams.video]  # MOV's place
-            texts = [text for metadata in (opened.metadata, *tracks) for text in metadata.values()]
-            return next(filter(None, map(Tag.parse, texts)), None)
-    return None
-
-
-def open_input(source: str) -> InputContainer:
+def open_input(source: str, **settings: str) -> InputContainer:
     """Open a file with access to nothing but this file: by the file protocol, in a known container.
+    `settings` are options of its demuxer.
 
     Raises MediaError if the file is missing, a folder, empty, or not a video.
     """
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
+    options = settings | safe
     try:
-        container = av.open(f"file:{source}", "r", container_options=safe, metadata_errors="replace")
+        container = av.open(f"file:{source}", "r", container_options=options, metadata_errors="replace")
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:

@@ -23,6 +23,7 @@ from typing import BinaryIO, Self
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import check_output
+from vidrestore.files.regular import places_digest
 
 PIPE = "-"  # the name of standard input as a source, and of standard output as an output
 Y4M = "yuv4mpegpipe"  # FFmpeg's name of what pipes hold
@@ -57,6 +58,9 @@ _OTHER_KINDS = {
     **{f".{name}": _DEVELOP for name in _RAW.split()},
     **({} if _READS_HEIF else dict.fromkeys((".heic", ".heif"), "pip install 'vidrestore[heic]' reads them")),
 }
+# Hashed to distinguish a source from another of the same name and size; bytes at each place
+PLACES, PLACE_BYTES = 32, 1 << 15
+_FORMER_HEAD = 1 << 20  # bytes that earlier versions hashed
 _PAGE = "a page of the web, as for an error or a login; download the video itself"
 _FOREIGN_HEAD = 64  # bytes
 # first bytes, in small letters, of files that are often named as videos -> words for them
@@ -66,7 +70,6 @@ _FOREIGN = {
     b"%pdf": "a PDF", b"pk\3\4": "a ZIP archive; unpack it", b"rar!": "a RAR archive; unpack it",
     b"7z\xbc\xaf": "a 7z archive; unpack it",
 }  # fmt: skip
-HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
 _PLACE = re.compile(r"%(?:0(\d{1,2}))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
@@ -89,7 +92,7 @@ class SourceIdentity:
     path: str
     size: int | None = None
     modified: int | None = None  # nanoseconds
-    head: str | None = None  # sha256 of the first `HEAD_BYTES`
+    places: str | None = None  # sha256 of the bytes at `PLACES` from its beginning to its end
 
 
 @dataclass(frozen=True)
@@ -184,11 +187,17 @@ class Source(_Named):
             return _identity_of_pictures(pictures)
         try:
             status = self.path.stat()
-            with open(self.name, "rb") as file:
-                head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
+            places = places_digest(self.path, PLACES, PLACE_BYTES)
         except OSError as error:
             raise MediaError(f"{self}: the file can't be read any more ({error.strerror})") from error
-        return SourceIdentity(str(self.path.absolute()), status.st_size, status.st_mtime_ns, head)
+        return SourceIdentity(str(self.path.absolute()), status.st_size, status.st_mtime_ns, places)
+
+    def former_head(self) -> str | None:
+        """Return the sha256 by which earlier versions knew a source. Raises OSError."""
+        if _find_pictures(self.name):
+            return self.identity().places
+        with open(self.name, "rb") as file:
+            return hashlib.sha256(file.read(_FORMER_HEAD)).hexdigest()
 
 
 class Target(_Named):

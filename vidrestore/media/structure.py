@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise, takewhile
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,6 +142,20 @@ def lacks_index(path: str) -> bool:
         boxes = takewhile(lambda box: box[1] in _MP4_BOXES, _boxes(file, 0, file.size))
         kinds = {kind for _, kind, _ in boxes}
     return b"mdat" in kinds and not kinds & {b"moov", b"moof"}
+
+
+def replace_in_index(path: Path, text: bytes, other: bytes) -> None:
+    """Replace a text in the index (moov) of a finished MP4 or MOV by one of the same length, in place. Raises
+    OSError.
+    """
+    with path.open("r+b") as opened:
+        file = FileBytes(opened)
+        for offset, kind, length in _boxes(file, 0, file.size):
+            if kind == b"moov":
+                content = file.bytes(offset, length).replace(text, other, 1)
+                opened.seek(offset)
+                opened.write(content)
+                return
 
 
 def _inner_boxes(file: FileBytes, offset: int, stop: int, depth: int = 1) -> Iterator[str]:

@@ -80,7 +80,8 @@ class Shard(Runner):
                 part.close()
                 if not folder.has_job:  # another shard has joined the video
                     try:
-                        if joined := earlier_summary(request, on_event, folder):
+                        joined = earlier_summary(request, on_event, folder)
+                        if isinstance(joined, Summary):
                             return joined
                     except OutputExistsError:  # it has no tag, as with `tags=False`
                         on_event(Warned(request.source.name, "another shard has joined the video"))

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Unpack, cast
 
 import torch
@@ -24,7 +24,8 @@ from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.steps import write_frames
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
-from vidrestore.media.probe import SourceInfo, read_tag
+from vidrestore.media.finished import UNKNOWN, broken_output, is_foreign, read_tag
+from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
@@ -72,12 +73,17 @@ def recover(
     model = recovering_model(source, reader.measured, options.model, device)
     settings = {"encoder": asdict(encoder), "precision": options.precision}
     identity = Source(source).identity()
-    request = digest({"recover": model.card.sha256, "head": identity.head, "size": identity.size, **settings})
+    places = {"places": identity.places, "size": identity.size}
+    request = digest({"recover": model.card.sha256, **places, **settings})
     tag = None if options.overwrite else read_tag(target)
-    if tag and tag.job == request:
-        remove_partials(target.path)
-        emit(earlier := Summary(source, str(target), tag.frames, 0.0, before=True))
-        return earlier
+    if tag and tag.job == request and not is_foreign(target):
+        problem = broken_output(target, tag)
+        if not problem:
+            remove_partials(target.path)
+            emit(earlier := Summary(source, str(target), tag.frames, 0.0, before=True))
+            return earlier
+        emit(Warned(source, f"{target}: {problem}; it is made again"))
+        options = replace(options, overwrite=True)
     target.check(Source(source), overwrite=options.overwrite)
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
     return _recover(reader, target, info, encoder, model, options, emit, request)
@@ -127,7 +133,7 @@ def _recover(
         frames=reader.frames,
         overwrite=options.overwrite,
         rate=options.cfr,
-        tag=f"vidrestore {request} {__version__}: recover; {reader.frames} frames",
+        tag=f"vidrestore {request}+{UNKNOWN} {__version__}: recover; {reader.frames} frames",
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:

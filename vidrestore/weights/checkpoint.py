@@ -139,6 +139,8 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
             raise CheckpointError(
                 f"{path}, {name}: has NaN or infinity; fetch the file again, or train again"
             )
+    if current := getattr(network, "current", None):  # of a file that an earlier version wrote
+        tensors = current(tensors, card.config)
     network.load_state_dict(tensors, strict=True)
     return Model(network.eval(), listed or card)
 
