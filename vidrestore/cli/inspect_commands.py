@@ -94,7 +94,8 @@ def suggest(
     else:
         show(*suggestion_lines(suggestion))
     if sheet is not None and not (json or quiet):
-        print_line(f"in {sheet}, from left to right: {', '.join(names)}")
+        order = "" if sheet.lower().endswith(".html") else ", from left to right"
+        print_line(f"in {sheet}{order}: {', '.join(names)}")
 
 
 def suggestion_lines(suggestion: Suggestion) -> Iterator[str]:

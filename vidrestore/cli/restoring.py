@@ -149,6 +149,7 @@ class Work:
             self.batch_list = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
         self.on_event = with_numbers(self.batch_list or on_event, batch.sources)
         self.counts = Counter[str]()  # inputs that did not fail, by `OUTCOMES`
+        self.seconds, self.size = 0.0, 0  # of work and bytes, of all that a dry run has planned
 
     def process_all(self) -> int:
         """Process all inputs and return the exit code."""
@@ -173,7 +174,10 @@ class Work:
         done = f"{self.counts['']} of {len(self.batch.sources)} inputs"
         done += " finished here" if self.run.shard else ""
         others = [f"{self.counts[outcome]} {outcome}" for outcome in OUTCOMES if self.counts[outcome]]
-        return ", ".join([f"{done} in {length_of_time(seconds)}", *others])
+        line = ", ".join([f"{done} in {length_of_time(seconds)}", *others])
+        if self.run.dry_run:
+            line += f"; in all about {length_of_time(self.seconds)} of work and {self.size / 1e6:.1f} MB"
+        return line
 
     def process(self, source: str) -> int:
         """Process one input and return its exit code."""
@@ -256,8 +260,9 @@ class Work:
         from vidrestore.jobs.estimate import estimate
 
         outcome = estimate(request, load, on_event)
-        if not (self.run.json or isinstance(outcome, Summary)):
-            show(*estimate_lines(outcome))
+        if not isinstance(outcome, Summary):
+            self.seconds, self.size = self.seconds + outcome.seconds, self.size + outcome.size
+            show(*(() if self.run.json else estimate_lines(outcome)))
         return outcome
 
 
@@ -336,20 +341,26 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
 
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
-    """Yield the lines of a dry run for a reader."""
+    """Yield the lines of a dry run for a reader; of a photograph, in brief."""
+    from vidrestore.media.source import PICTURES
+
     plan, timeline = estimate.plan, estimate.plan.timeline
     encoder = plan.encoder
+    work = f"about {length_of_time(estimate.seconds)} of work"
+    yield f"{plan.source.path} -> {plan.output}"
+    if estimate.frames == 1 and encoder.container == PICTURES:
+        yield f"  {', '.join([*estimate.decisions.values(), work])}"
+        return
     settings = " ".join(f"{key}={value}" for key, value in encoder.settings.items())
     numbers = {"frame": estimate.frames, "scene": len(timeline.scenes), "clip": len(timeline.clips)}
     numbers["other stream"] = len(plan.copy)
-    yield f"{plan.source.path} -> {plan.output}"
     yield "  " + ", ".join(counted_words(number, word) for word, number in numbers.items()) + " copied"
-    yield f"  encoder {encoder.encoder} {encoder.pix_fmt} {settings}, {encoder.threads} threads"
     if estimate.decisions:
         yield f"  {', '.join(estimate.decisions.values())}"
+    yield f"  encoder {encoder.pix_fmt} {settings}, {encoder.threads} threads"
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
-    yield f"  about {length_of_time(estimate.seconds)} of work and {estimate.size / 1e6:.1f} MB of video"
+    yield f"  {work} and {estimate.size / 1e6:.1f} MB of video"
     if estimate.encoding < estimate.restoring:
         rates = f"{estimate.encoding:.3g} and {estimate.restoring:.3g} frames a second"
         yield f"  the encoder is slower than the restorer here: {rates}; a faster --preset takes more bits"

@@ -33,6 +33,7 @@ from vidrestore.media.log import collect_errors
 from vidrestore.media.photo_notes import (
     EDITORS,
     EXIF,
+    TEXTS,
     check_text,
     has_editors_notes,
     jpeg_end,
@@ -72,7 +73,8 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
     video = replace(video, duration=count, interlaced=False, unmarked_order=None)
-    notes = video.side_data | {EDITORS} if has_editors_notes(path) else video.side_data
+    notes = video.side_data | (read_notes(path).kinds & {TEXTS})
+    notes |= {EDITORS} if has_editors_notes(path) else frozenset()
     if kind_by_content(path) == HEIF:  # it was opened as a TIFF, which has neither its codec nor its notes
         video = replace(video, codec="hevc")
         notes = notes - {EXIF} | read_notes(path).kinds

@@ -27,6 +27,7 @@ _LOST = {
     "ICC_PROFILE": "an ICC profile",
     "EXIF": "notes of the camera (EXIF)",
     "XMP": "notes of editors (XMP or IPTC)",
+    "PNG_TEXT": "texts of the PNG, such as its title",
     "STEREO3D": "the stereo 3D layout",
     "SPHERICAL": "the spherical projection",
     "AFD": "the active format description",
