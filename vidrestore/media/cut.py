@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -83,6 +84,22 @@ class Cut:
                 times = (round((time - (self.start or 0)) / base) for time in (first, last))
                 clipped.append({**chapter, **dict(zip(("start", "end"), times, strict=True))})
         return clipped
+
+
+def later_code(code: str, count: int, rate: Fraction) -> str | None:
+    """Return the time code `count` frames after "hh:mm:ss:ff", or "hh:mm:ss;ff", of which each minute but the
+    tenth leaves out the first numbers (SMPTE ST 12-1); None for another text.
+    """
+    match, nominal = re.fullmatch(r"(\d+):(\d\d):(\d\d)([:;.])(\d\d)", code), round(rate)
+    if not match or int(match[5]) >= nominal:
+        return None
+    omitted = 0 if match[4] == ":" else nominal // 15  # numbers of a minute
+    minutes = 60 * int(match[1]) + int(match[2])
+    count += (60 * minutes + int(match[3])) * nominal + int(match[5]) - omitted * (minutes - minutes // 10)
+    tens, rest = divmod(count, 600 * nominal - 9 * omitted)
+    count += omitted * (9 * tens + max(0, (rest - omitted) // (60 * nominal - omitted)))
+    whole, number = divmod(count, nominal)
+    return f"{whole // 3600 % 24:02}:{whole // 60 % 60:02}:{whole % 60:02}{match[4]}{number:02}"
 
 
 def seconds(packet: Packet[Any], ticks: int | None) -> Fraction | None:
