@@ -93,13 +93,14 @@ def later_code(code: str, count: int, rate: Fraction) -> str | None:
     match, nominal = re.fullmatch(r"(\d+):(\d\d):(\d\d)([:;.])(\d\d)", code), round(rate)
     if not match or int(match[5]) >= nominal:
         return None
+    clock, number = 3600 * int(match[1]) + 60 * int(match[2]) + int(match[3]), int(match[5])
     omitted = 0 if match[4] == ":" else nominal // 15  # numbers of a minute
-    minutes = 60 * int(match[1]) + int(match[2])
-    count += (60 * minutes + int(match[3])) * nominal + int(match[5]) - omitted * (minutes - minutes // 10)
-    tens, rest = divmod(count, 600 * nominal - 9 * omitted)
-    count += omitted * (9 * tens + max(0, (rest - omitted) // (60 * nominal - omitted)))
-    whole, number = divmod(count, nominal)
-    return f"{whole // 3600 % 24:02}:{whole // 60 % 60:02}:{whole % 60:02}{match[4]}{number:02}"
+    for _ in range(count):
+        number += 1
+        if number == nominal:
+            clock += 1
+            number = omitted if clock % 60 == 0 and clock % 600 else 0
+    return f"{clock // 3600 % 24:02}:{clock // 60 % 60:02}:{clock % 60:02}{match[4]}{number:02}"
 
 
 def seconds(packet: Packet[Any], ticks: int | None) -> Fraction | None:
