@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from command_line import python
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from no_change import WITH_IDENTITY
+from sample_pictures import write_rgb
 from sample_videos import cut_short, write_video
 from written_videos import extras, frames_of, rich_video
 
@@ -232,8 +234,17 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(video, capsys):
     assert run(video, "--dry-run", "-q") == 0
     text = capsys.readouterr().out
     assert "5 frames, 1 scene, 1 clip, 0 other streams copied" in text
-    assert "encoder ffv1" in text and "MB of video" in text
+    assert "  ffv1 (" in text and "  encoder yuv420p " in text and "MB of video" in text
+    assert text.count("ffv1") == 1
     assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
+
+
+def test_a_dry_run_of_several_photos_is_brief_and_has_a_total(tmp_path, capsys):
+    for number in range(2):
+        write_rgb(tmp_path / f"{number}.png", np.full((3, 16, 24), 40 * number, np.uint8))
+    assert run(tmp_path, "--photos", "--dry-run") == 0
+    *lines, total = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * 2 and re.search(r"2 of 2 inputs .*; in all about .* of work and 0\.0 MB$", total)
 
 
 def test_a_dry_run_works_where_the_output_exists(video, capsys):

@@ -430,7 +430,7 @@ def large_grid(flow: Tensor) -> Tensor:
 
 def build(config: dict[str, Any]) -> nn.Module:
     """Build a network of this family from the configuration in its weights file: `size`, "n" or one of SIZES
-    (default "reds"), and other fields.
+    (default "reds"), and other fields. `frames` without `blocks` has as many blocks, as the paper says.
 
     Raises ValueError for an unknown size or impossible fields.
     """
@@ -442,7 +442,8 @@ def build(config: dict[str, Any]) -> nn.Module:
         return VsrRecurrent(RecurrentConfig(**settings))
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}; there are {', '.join((*SIZES, 'n'))}")
-    settings = asdict(SIZES[size]) | settings
+    blocks = {"blocks": settings["frames"]} if "frames" in settings else {}
+    settings = asdict(SIZES[size]) | blocks | settings
     settings["flow"] = SpynetConfig(**settings["flow"])
     return VsrTransformer(VsrConfig(**settings))
 
