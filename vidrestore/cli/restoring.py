@@ -204,11 +204,17 @@ class Work:
         run = self.run
         sidecar = sidecars.sidecar_path(request.output.name)
         page = None if run.report is None else self._page_of(request.output.name, run.report)
-        writes_sidecar = run.sidecar and self._is_to_write(sidecar, request, "output")
-        writes_page = page is not None and self._is_to_write(page, request, "report")
+        self._check_record(sidecar if run.sidecar else None, request, "output")
+        self._check_record(page, request, "report")
         record = sidecars.Record(self.on_event)
         outcome = self._outcome(request, record)
-        if not (isinstance(outcome, Summary) and (writes_sidecar or writes_page)):
+        if not isinstance(outcome, Summary):
+            return outcome
+        is_recorded = sidecar.exists() and sidecars.record_is_of(sidecar, request.output.name)
+        writes_sidecar = run.sidecar and not (outcome.before and is_recorded)
+        writes_sidecar = writes_sidecar and self._is_to_write(sidecar, outcome)
+        writes_page = page is not None and self._is_to_write(page, outcome)
+        if not (writes_sidecar or writes_page):
             return outcome
         command = shlex.join(["vidrestore", *sys.argv[1:]])
         content = sidecars.sidecar_content(sidecar, request, record, command)
@@ -226,19 +232,25 @@ class Work:
             print_line(line)
         return outcome
 
-    def _is_to_write(self, path: Path, request: Request, option: str) -> bool:
-        """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
-        Raises MediaError if it can't be written, OutputExistsError if it exists alone.
+    def _check_record(self, path: Path | None, request: Request, option: str) -> None:
+        """Check a sidecar or page before the work. Raises MediaError if it can't be written,
+        OutputExistsError if it exists without its video.
         """
         from vidrestore.files.atomic import check_output
 
-        overwrite = self.batch.options.overwrite
-        is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not overwrite
-        check_output(path, self.batch.files, overwrite=is_left_alone or overwrite, option=option)
-        if is_left_alone:
-            text = f"left alone: {path} exists; remove it for one of this run"
-            self.on_event(Warned(request.source.name, text))
-        return not is_left_alone
+        if path is not None:
+            overwrite = self.batch.options.overwrite or bool(request.output.existing())
+            check_output(path, self.batch.files, overwrite=overwrite, option=option)
+
+    def _is_to_write(self, path: Path, outcome: Summary) -> bool:
+        """Return False, with a warning, for a sidecar or page that exists, of a video that was finished
+        before.
+        """
+        if not (outcome.before and os.path.exists(path)):
+            return True
+        text = f"left alone: {path} exists; remove it for one of this run"
+        self.on_event(Warned(outcome.source, text))
+        return False
 
     def _page_of(self, output: str, place: str) -> Path:
         """Return the file of the page about an output, in a folder with a name of its own."""

@@ -160,6 +160,14 @@ def broken_output(output: Target, tag: Tag) -> str | None:
     return None if checksum == tag.checksum else "its packets are not those that were written"
 
 
+def unfinished_output(output: Target) -> str | None:
+    """Return why an output isn't whole, by its tag if it has one, else by its end; None if it is."""
+    tag = read_tag(output)
+    if tag and (tag.checksum or output.is_pattern):
+        return broken_output(output, tag)
+    return None if output.is_pattern else stump(output)
+
+
 def _structure_findings(path: str) -> Iterator[str]:
     """Yield what is missing of a file; of a large Matroska file only its end is looked for, as each of its
     packets would have to be.
@@ -206,12 +214,12 @@ def _packets_at(opened: InputContainer, stream: VideoStream, place: int) -> Iter
 
 def store_checksum(path: Path, container: str, tag: str) -> None:
     """Write the checksum of a closed file's packets into its tag, in place. Raises OSError or MediaError."""
-    name, _, _ = tag.partition(UNKNOWN)
-    if not name.endswith("+"):  # the output of a pipe, which no run knows again
+    name, unknown, _ = tag.partition(f"+{UNKNOWN}")
+    if not unknown:  # a preview, or the output of a pipe, which no run knows again
         return
     _, checksum = packets_checksum(str(path))
     replacing = replace_in_tags if container in MATROSKA else replace_in_index
-    replacing(path, f"{name}{UNKNOWN}".encode(), f"{name}{checksum}".encode())
+    replacing(path, f"{name}+{UNKNOWN}".encode(), f"{name}+{checksum}".encode())
 
 
 def stump(output: Target) -> str | None:
