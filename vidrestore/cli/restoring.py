@@ -168,7 +168,7 @@ class Work:
     def _count_line(self, seconds: float) -> str:
         here = " finished here" if self.run.shard else ""
         line = f"{self.counts['']} of {len(self.batch.sources)} inputs{here} in {length_of_time(seconds)}"
-        line += "".join(f", {count} {outcome}" for outcome, count in self.counts.items() if outcome)
+        line += "".join(f", {count} {outcome}" for outcome, count in sorted(self.counts.items()) if outcome)
         if self.run.dry_run:
             line += f"; in all about {length_of_time(self.seconds)} of work and {self.size / 1e6:.1f} MB"
         return line
