@@ -14,6 +14,7 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import counted_words
+from vidrestore.media.photographs import camera_times, why_photographs
 from vidrestore.media.source import (
     KINDS,
     MUXERS,
@@ -22,6 +23,7 @@ from vidrestore.media.source import (
     Source,
     Target,
     is_picture,
+    natural_order,
     pattern_of,
     unread,
 )
@@ -39,6 +41,8 @@ ENLARGED = frozenset({"x2", "x3", "sr"})  # other suffixes that `suffix_of` retu
 WORK_SUFFIX = ".vidrestore"  # folders with unfinished work
 ANY_CONTAINER = ".mkv"  # if the source's own container can't be written
 SHOWN = 3  # names of files of a kind in a sentence
+_OF_CAMERAS = (".jpg", ".jpeg", ".heic", ".heif")
+_AS_PHOTOGRAPHS = "pictures are taken for photographs, as {}; `fps=25` takes them for frames of a video"
 _THUMBNAILS = "@eaDir"  # folders of small copies that a Synology NAS makes of all videos and photos
 
 
@@ -50,17 +54,17 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
 
 
 def expand_sources(
-    sources: Sequence[Source], *, recursive: bool = False, photos: bool = False
+    sources: Sequence[Source], *, recursive: bool = False, photos: bool = False, frames: bool = False
 ) -> dict[Source, str]:
     """Return the files that `sources` name, each with its folder relative to the source. A source is a file,
     a folder (all videos in it) or a pattern such as "*.mp4".
 
-    A named picture is a photo. The pictures of a folder or pattern without videos are the frames of one
-    video, or photos if `photos` is set. With `recursive`, folders below are included, and ** in a pattern
-    matches folders at any depth. Outputs of vidrestore (`own_outputs`), work folders and hidden files are
-    skipped in folders and patterns. A named output is skipped if its source is named as well
-    (`named_outputs`), since a pattern of the shell may match both. Raises OptionError for an empty name,
-    MediaError for a folder or pattern without a video.
+    A named picture is a photo. The pictures of a folder or pattern without videos are photos if `photos` is
+    set, frames of one video if `frames` is set, else what they look like (`why_photographs`). With
+    `recursive`, folders below are included, and ** in a pattern matches folders at any depth. Outputs of
+    vidrestore (`own_outputs`), work folders and hidden files are skipped in folders and patterns. A named
+    output is skipped if its source is named as well (`named_outputs`), since a pattern of the shell may match
+    both. Raises OptionError for an empty name, MediaError for a folder or pattern without a video.
     """
     if not all(source.name for source in sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
@@ -79,12 +83,25 @@ def expand_sources(
     files: dict[Source, str] = {}
     for source in sources:
         if source.name not in outputs:
-            for file, folder in _expand(source, recursive, photos):
+            is_photos = photos or bool(not frames and _photographs(source))
+            for file, folder in _expand(source, recursive, is_photos):
                 files.setdefault(file, folder)
     return files
 
 
-def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
+def _photographs(source: Source) -> str | None:
+    """Return why the pictures of a folder or pattern without videos are photographs; None for others."""
+    paths = [path for path, _ in _paths(source, recursive=False)] if source.is_many else []
+    pictures = sorted(filter(is_picture, paths), key=natural_order)
+    videos = {path for path in paths if _is_video(path)} - own_outputs(paths).keys()
+    is_film = len(pictures) < 2 or bool(videos)
+    of_cameras = all(path.lower().endswith(_OF_CAMERAS) for path in pictures)
+    return why_photographs(tuple(pictures)) if of_cameras and not is_film else None
+
+
+def notes_on(
+    sources: Sequence[Source], *, recursive: bool, photos: bool, frames: bool = False
+) -> Iterator[tuple[str, str]]:
     """Yield inputs with a sentence: those that are missing, pictures that may be meant differently, unless
     `photos` is set, and files of kinds that are not read.
     """
@@ -99,7 +116,13 @@ def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Ite
         yield named[0], f"{text}of a video, name '{pattern}' instead"
     for source in (source for source in sources if source.is_many):
         paths = [path for path, _ in _paths(source, recursive) if os.path.isfile(path)]
-        if not photos and (note := _note_on_pictures(paths)):
+        if not (photos or frames) and (why := _photographs(source)):
+            count = sum(map(is_picture, paths))
+            yield (
+                source.name,
+                f"{count} {_AS_PHOTOGRAPHS.format(why)}",
+            )
+        elif not photos and (note := _note_on_pictures(paths)):
             yield source.name, note
         yield from ((source.name, note) for note in _notes_on_outputs(own_outputs(paths)))
         if note := unread(_unknown_files(paths)):
@@ -149,7 +172,7 @@ def _note_on_pictures(paths: Sequence[str]) -> str | None:
         )
     if len({*map(os.path.dirname, pictures)}) > 1:
         return "pictures in folders below are left out; with `photos` each is restored"
-    if len(pictures) > 1 and not pattern_of(pictures):
+    if len(pictures) > 1 and not (pattern_of(pictures) and not camera_times(tuple(pictures[:1]))):
         return f"{len(pictures)} pictures are taken for frames of one video; `photos` restores each by itself"
     return None
 
