@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -20,8 +21,8 @@ from typing import BinaryIO
 from vidrestore.errors import MediaError
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.file_bytes import MOST_BLOCKS, jpeg_segments
-from vidrestore.media.heif import heif_notes
-from vidrestore.media.source import HEIF, kind_by_content
+from vidrestore.media.heif import avif_profile, has_tiles, heif_notes
+from vidrestore.media.source import AVIF, HEIF, kind_by_content
 
 EXIF, PROFILE, EDITORS, TEXTS = "EXIF", "ICC_PROFILE", "XMP", "PNG_TEXT"  # names of side data
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
@@ -34,6 +35,7 @@ _OF_EDITORS = (
 _PART = 65_519  # bytes of a profile in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG = 3, 4
+_MAKE, _EXIF_PLACE, _TIME_TAKEN = 0x10F, 0x8769, 0x9003  # tags of EXIF
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
 # tags of a TIFF: words for them, the values that FFmpeg reads right, and words for others
 _TIFF_FORMS: dict[int, tuple[str, frozenset[int], dict[int, str]]] = {
@@ -80,6 +82,8 @@ def read_notes(path: str) -> PhotoNotes:
     """Return the notes of a picture, of a TIFF without EXIF; none if they can't be read. Raises OSError."""
     if kind_by_content(path) == HEIF:
         return PhotoNotes(*heif_notes(path)[:2])
+    if kind_by_content(path) == AVIF:
+        return PhotoNotes(profile=avif_profile(path))
     with open(path, "rb") as file:
         start = file.read(8)
         if start[:4] == b"RIFF":
@@ -120,6 +124,10 @@ def unreadable(path: str) -> str | None:
             return "a BigTIFF, which can't be decoded; save it as a plain TIFF, or as PNG"
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
+        elif start[4:12] == b"ftypavis":
+            return "an animation; give its name the suffix .mp4 to restore a video"
+        elif start[4:12] == b"ftypavif" and has_tiles(path):
+            return "a picture in tiles (a grid), of which FFmpeg reads one; convert it to PNG first"
     return None
 
 
@@ -324,6 +332,19 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
     except struct.error:  # a place beyond the end
         return b""
     return bytes(data)
+
+
+def camera_time(exif: bytes) -> datetime | None:
+    """Return when a camera took a picture, by its EXIF; None without its make and the time."""
+    order, data = _ORDERS.get(exif[:4]), bytearray(exif)
+    with suppress(struct.error, KeyError, ValueError):
+        first, _ = _entries(data, order or "<", struct.unpack_from(f"{order}I", data, 4)[0])
+        (place,) = struct.unpack_from(f"{order}I", data, first[_EXIF_PLACE] + 8)
+        inner, _ = _entries(data, order or "<", place)
+        (place,) = struct.unpack_from(f"{order}I", data, inner[_TIME_TAKEN] + 8)
+        text = data[place : place + 19].decode("ascii", "replace")
+        return datetime.strptime(text, "%Y:%m:%d %H:%M:%S") if _MAKE in first else None
+    return None
 
 
 def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], int]:
