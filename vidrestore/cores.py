@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -155,28 +156,32 @@ def dealt(function: Callable[[T], R], items: Iterable[T], most: int | None = Non
     """Yield `function(item)` for each item, in order; the calls may run in other threads, at most `most` at
     once, by default as many as there are workers.
 
-    Each item is an equal part of the present step (`working.steps`). No more than AHEAD results per worker
-    wait for those before them. An error of a call is raised in its place.
+    The items of a sequence are equal parts of the present step (`working.steps`); an iterator, which this
+    thread runs AHEAD items per worker ahead of the results, counts its own. An error of a call is raised in
+    its place.
     """
-    parts, crew = list(items), MEMBER.crew
-    count = 1 if crew is None else min(crew.count, len(parts), most or len(parts))
+    crew, sequence = MEMBER.crew, items if isinstance(items, Sequence) else ()
+    count = 1 if crew is None else min(crew.count, len(sequence) or crew.count, most or crew.count)
     if crew is None or count < 2:
-        yield from map(function, steps(parts))
+        yield from map(function, steps(sequence) if sequence else items)
         return
-    begin, share = HERE.begin, HERE.part / len(parts)
+    begin, share, position, parts = HERE.begin, HERE.part / (len(sequence) or 1), 0, iter(items)
     deal, futures = Deal(function, count, HERE.flag, None), deque[Future[R]]()
     crew.begin(deal)
     try:
-        for position in range(len(parts)):
-            added = position + len(futures)
-            for item in parts[added : position + AHEAD * count]:
+        while True:
+            for item in islice(parts, AHEAD * count - len(futures)):
                 futures.append(crew.add(deal, item))
+            if not futures:
+                break
             future = futures.popleft()
             while not future.done():
                 check_stop()
                 if not crew.take_part(deal):
                     wait((future,), LOOK)
-            HERE.reach(begin + (position + 1) * share)
+            if sequence:
+                position += 1
+                HERE.reach(begin + position * share)
             yield future.result()
     finally:
         crew.end(deal)

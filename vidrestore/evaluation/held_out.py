@@ -102,7 +102,7 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
     objective = objective_of(config)
     _, held_out = make_data(config, model.network)
     try:
-        after, before = objective.metrics(model.network, held_out), objective.metrics_before(held_out)
+        after, before = objective.measure(model.network, held_out)
     except ValueError as error:  # the network can't take frames of this size
         raise ConfigError(
             f"{model.card.name}: can't be measured on the data of {config.path}: {error}"

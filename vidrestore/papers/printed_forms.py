@@ -7,19 +7,21 @@ are noted below the table.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from vidrestore.models import mb_taylorformer, vsr_transformer
 from vidrestore.models.dust_sigma import SigmaDust
 from vidrestore.models.taylor_attention import AttentionRule
 from vidrestore.weights import Model
+from vidrestore.weights.manifest import Card
 
 DEPTH = "layers or iterations"  # a column that is the depth of a network
 INITIAL = "initial value"  # a column that is the value of a scalar before training
 # of the networks of the DUST paper (Section IV-B)
-PRINTED_LAYERS, PRINTED_ATOMS = 3, 1024
+PRINTED_LAYERS, PRINTED_ATOMS, PRINTED_FRAMES = 3, 1024, 20
 DUST_VALUES = {"c": 1.0, "lambda1": 0.1, "lambda2": 0.4}
 RNN_VALUES = {"lambda1": 0.3, "lambda2": 0.02}
 PRINTED_VALUES = {"dust": DUST_VALUES} | dict.fromkeys(
@@ -58,7 +60,19 @@ def printed_form(model: Model, systems: Collection[str] = (), column: str = "") 
         return _taylorformer_form(config, systems)
     if family == "vsr-transformer":
         return _vsr_form(config)
-    return _patches_form(family, config, isinstance(model.network, SigmaDust), column)
+    form = _patches_form(family, config, isinstance(model.network, SigmaDust), column)
+    frames = trained_frames(model.card)
+    if frames == PRINTED_FRAMES:
+        return form
+    finetuned = f"{form.system}-finetuned"
+    return replace(form, system=finetuned if finetuned in systems else f"{form.system}-{frames}-frames")
+
+
+def trained_frames(card: Card) -> int:
+    """Return the number of frames in the groups that a network of patches was trained on, by its card."""
+    text = card.training.get("configuration")
+    data = tomllib.loads(text).get("data", {}) if isinstance(text, str) else {}
+    return int(data.get("frames", PRINTED_FRAMES))
 
 
 def depth_of(config: Any) -> int:

@@ -332,7 +332,8 @@ class RgbConversion:
         size = self.video.height, self.video.width
         part = self.restorer.part_memory(*size)
         clip = max(1, self.restorer.memory(*size) - part)
-        parts = max(1, min(threads, (CPU_MEMORY - clip) // part))
+        room = max(CPU_MEMORY - clip, CPU_MEMORY // 2)  # the clip of large frames may be one photograph
+        parts = max(1, min(threads, room // part))
         return AtOnce(min(parts, (CPU_MEMORY - parts * part) // clip), parts)
 
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:

@@ -44,6 +44,7 @@ LEAST_TOGETHER = 8  # frames of tiles that a GPU computes at once before it take
 # one over the share of memory for frames that wait for all of their tiles, and for the network's maps
 WAITING_SHARE = 4
 TILE_SHARE = 3
+PART_BYTES = 70  # per pixel and feature, of each part of a clip that is computed at the same time
 
 
 class VsrRestorer:
@@ -109,15 +110,17 @@ class VsrRestorer:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
         length = self.clip_length(height, width)
         outputs = length - self.facts.overlap if self._is_tiled(height, width) else 3
-        return 2 * length * small + outputs * large + self.part_memory(height, width)
-
-    def part_memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
         network, pixels = RELEASED_MEMORY, rows * columns
         if self.recurrent:
             extra_frames = self._frames_at_once(pixels) - 1
             network = pixels * (self._pixel_memory + extra_frames * self._frame_memory)
-        return network
+        return 2 * length * small + outputs * large + network
+
+    def part_memory(self, height: int, width: int) -> int:
+        """See `RgbRestorer.part_memory`: of a recurrent network its temporary maps, and results that wait."""
+        rows, columns = self.tile_size(height, width)
+        return rows * columns * PART_BYTES * self.recurrent.features if self.recurrent else RELEASED_MEMORY
 
     def _is_tiled(self, height: int, width: int) -> bool:
         rows, columns = self.tile_size(height, width)
@@ -160,7 +163,8 @@ class VsrRestorer:
             batch = self._tiles_at_once(size)
             at_once = self._frames_at_once(batch * size[0] * size[1])
             work = partial(recurrent_frames, network, keep, at_once)
-            yield from apply_tiled(work, clip[None], size, OVERLAP, SCALE, batch)[0]
+            # the states of one tile are in memory: its frames are the parts that workers share
+            yield from apply_tiled(work, clip[None], size, OVERLAP, SCALE, batch, most=1)[0]
         else:
             at_once = self._frames_at_once(clip.shape[-2] * clip.shape[-1])
             with torch.inference_mode():

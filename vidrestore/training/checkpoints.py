@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from vidrestore.checking import converted
-from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.errors import BusyError, CheckpointError, ConfigError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.locks import BusyError, locked
+from vidrestore.files.locks import locked
 from vidrestore.files.regular import Count, check_pickled, stored
 from vidrestore.training.config import RunConfig
 

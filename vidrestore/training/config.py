@@ -261,6 +261,8 @@ class PairSetConfig(SetConfig):
     """Crops of a dataset of degraded and clean pictures."""
 
     crop: Annotated[int, Field(ge=16, multiple_of=8)] = 256  # side in pixels
+    # most whole pictures of each test set of `validation`, spread evenly over it; 0 for all
+    validation_pictures: Annotated[int, Field(ge=0)] = 0
     kind = "pairs"
 
 

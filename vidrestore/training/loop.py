@@ -31,6 +31,7 @@ from vidrestore.training.checkpoints import (
 )
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
+from vidrestore.training.data.pairs import HeldOutPictures
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
 from vidrestore.training.learner import Learner, Validations
 from vidrestore.training.networks import (
@@ -317,8 +318,9 @@ class Run:
         """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
-        if self.group.first:  # the first process validates for all
-            measured = objective.metrics(average, held_out), objective.metrics_before(held_out)
+        # whole pictures are dealt to all processes; of other data the first one validates for all
+        if self.group.first or isinstance(held_out, HeldOutPictures):
+            measured = objective.measure(average, held_out, self.group.average)
         metrics, before = self.group.broadcast(measured)
         with delayed_signals():
             better = self.validations.add(self.step, metrics, before, average)

@@ -78,7 +78,7 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
         return datasets
     if isinstance(data, SetConfig):
         datasets = import_module("vidrestore.papers.training_sets").set_data(
-            data, config.folder, config.training.seed, VALIDATION_PAIRS
+            data, config.folder, config.task, config.training.seed, VALIDATION_PAIRS
         )
         return datasets
     clip_folders = [config.folder / name for name in data.clip_folders]
