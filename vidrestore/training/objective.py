@@ -230,7 +230,7 @@ class ClipObjective(Objective):
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
     """Return the objective of a configuration, for one process's share of the batches."""
     objective: Objective = load(config.kind.objective)(config.training, share)
-    if isinstance(config.data, PairSetConfig) and config.data.validation:
+    if isinstance(config.data, PairSetConfig):
         objective.measured = "pictures"
     return objective
 
