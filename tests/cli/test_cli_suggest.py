@@ -189,7 +189,7 @@ def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(video, levels
     page = video.with_name("sheet.html")
     assert run(video, "--sheet", page, "--device", "cpu") == 0
     names = "as it is, denoise, denoise at strength 0.7, denoise at strength 0.4"
-    assert f"from left to right: {names}" in capsys.readouterr().out.replace("\n  ", " ")
+    assert f": {names}" in capsys.readouterr().out.replace("\n  ", " ")
     text = page.read_text(encoding="utf-8")
     assert f"<code>vidrestore denoise &#x27;{video}&#x27; <span>--strength</span> 0.7</code>" in text
     pictures = pictures_of(page)

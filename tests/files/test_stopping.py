@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -62,6 +63,18 @@ def test_an_error_that_c_code_makes_of_an_interruption_is_one():
             signal.raise_signal(signal.SIGTERM)
         except KeyboardInterrupt:
             raise ValueError("could not determine the shape") from None
+
+
+def test_an_interruption_that_a_destructor_loses_comes_again(capsys):
+    class Loses:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt), stops_cleanly():
+        for _ in range(3):
+            Loses()
+            time.sleep(60)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")

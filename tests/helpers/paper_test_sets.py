@@ -57,11 +57,15 @@ def picture(number: int, side: int, height: int = 36, width: int = 40) -> np.nda
     return (waves if side else 0.8 * waves + noise).clip(0, 255).astype(np.uint8)
 
 
-def write_patch_network(path: Path, *, family: str = "dust", sensing: bool = True, **config: object) -> str:
+def write_patch_network(
+    path: Path, *, family: str = "dust", sensing: bool = True, frames: int = 20, **config: object
+) -> str:
     """A small network of the paper's patches of 16x16, with drawn weights, at a CS rate of 0.2."""
     settings = {"patch": 16, "measurements": 51 if sensing else None, "atoms": 256} | config
     if family == "dust":
         settings["kind"] = "printed"
     network = build_network(family, settings)
-    save_model(path, network, family=family, config=settings, task="recover" if sensing else "denoise")
+    training = {"configuration": f"[data]\nframes = {frames}\n"}
+    task = "recover" if sensing else "denoise"
+    save_model(path, network, family=family, config=settings, task=task, extra={"training": training})
     return str(path)

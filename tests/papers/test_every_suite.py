@@ -75,6 +75,18 @@ def test_initial_values_are_columns_that_the_weights_say(sets, tmp_path):
         evaluate("dust-table1", data=sets, weights=paths[2:])
 
 
+def test_weights_that_were_fine_tuned_on_longer_clips_have_the_row_and_the_column_of_these(sets, tmp_path):
+    paths = [write_patch_network(tmp_path / f"of{frames}.safetensors", frames=frames) for frames in (20, 50)]
+    result = evaluate("dust-table7", data=sets, weights=paths)
+    rows = {(row.system, row.on): row for row in result.rows if row.measured}
+    lengths = [("DUST", f"Avenue, clip length {length}") for length in (20, 25, 50, 100)]
+    finetuned = ("DUST, fine-tuned on that length", "Avenue, clip length 50")
+    assert rows.keys() == {*lengths, finetuned}
+    assert rows[finetuned].reference == {"psnr": 37.98, "ssim": 0.9768}
+    other = evaluate("dust-figure4", data=sets, weights=paths[1:])
+    assert {row.system for row in other.rows if row.weights} == {"dust-50-frames"}
+
+
 def test_layers_and_iterations_share_the_plot_of_figure_2(sets, tmp_path):
     paths = [
         write_patch_network(tmp_path / f"{name}.safetensors", family=family, **{setting: depth})

@@ -182,5 +182,15 @@ def test_the_script_makes_the_changes_that_it_prints(tmp_path):
     assert "vit-cs20-noise50" in trained(tmp_path / "out", "noisy-sensing", "vit")
     both = read_config(tmp_path / "out" / "vit-cs20-noise50.toml")
     assert (both.task, both.model, both.training.sigma) == ("recover", {"measurements": 51}, (50.0,))
+    ablations = trained(tmp_path / "out", "ablations", "sista")
+    assert len(ablations) == len(set(ablations))
+    for name, model in (
+        ("printed-dust-6-layers-cs20", {"kind": "printed", "measurements": 51, "blocks": 6}),
+        ("sista-500-cs20", {"measurements": 51, "layers": 500}),
+        ("printed-dust-c-1-5-cs20", {"kind": "printed", "measurements": 51, "c": 1.5}),
+    ):
+        recipe = read_config(tmp_path / "out" / f"{name}.toml")
+        assert name in ablations and recipe.model.items() >= model.items()
+        build_network(recipe.family, recipe.model)
     network = build_network(both.family, both.model)
     assert objective_of(both).parameters(network) == {"rate": 0.2, "sigma": [50.0]}

@@ -6,10 +6,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 from commands import Command, Commands, segments, work_of
+from sample_pictures import write_rgb
 from sample_videos import write_video
 from written_videos import pictures
 
@@ -166,7 +166,7 @@ def test_shards_share_photographs_evenly_and_count_what_each_has_finished(comman
     photos, output = tmp_path / "photos", tmp_path / "out"
     photos.mkdir()
     for number in range(10):
-        write_png(photos / f"{number}.png", number)
+        write_rgb(photos / f"{number}.png", np.full((3, 32, 48), 20 * number, np.uint8))
     arguments = ("denoise", photos, "--photos", "-o", output, "--threads", "1")
     for number, count, finished, others in (
         (1, 3, 3, "7 left to other parts"),
@@ -181,11 +181,6 @@ def test_shards_share_photographs_evenly_and_count_what_each_has_finished(comman
             f" s, {others}"
         )
     assert len(list(output.iterdir())) == 10
-
-
-def write_png(path: Path, level: int) -> None:
-    picture = av.VideoFrame.from_ndarray(np.full((32, 48, 3), 20 * level, np.uint8), "rgb24")
-    picture.save(path)
 
 
 def test_the_longer_parts_of_videos_are_those_of_all_shards_in_turn():

@@ -8,6 +8,7 @@ process.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTED = 130  # exit code
+RETRY = 0.05  # seconds from an interruption that was lost to the next one
 # Ctrl-C, a request to end, and a terminal that was closed or lost (SIGBREAK: Ctrl-Break on Windows)
 STOPS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
@@ -36,8 +38,9 @@ def stops_cleanly() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before, stop = _handlers(STOPS), _Stop()
+    before, stop, report = _handlers(STOPS), _Stop(), sys.unraisablehook
     try:
+        sys.unraisablehook = lambda error: stop.try_again() if stop.is_lost_in(error) else report(error)
         for number, handler in before.items():
             if handler != signal.SIG_IGN or number == signal.SIGINT:
                 signal.signal(number, stop)
@@ -47,14 +50,31 @@ def stops_cleanly() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
+        sys.unraisablehook = report
         _restore(before)
 
 
 class _Stop:
+    """The handler of signals: `stopping` after the first one; `tries_again` while its interruption, which was
+    lost, is about to come once more.
+    """
+
     def __init__(self) -> None:
-        self.stopping = False
+        self.stopping = self.tries_again = False
+
+    def is_lost_in(self, error: Any) -> bool:
+        """Return True for an interruption that C code, such as torch's, or a destructor could not pass on."""
+        return self.stopping and error.exc_type is KeyboardInterrupt
+
+    def try_again(self) -> None:
+        """Interrupt the main thread once more, when it has left that code."""
+        self.tries_again = True
+        threading.Timer(RETRY, _interrupt).start()
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
+        if self.tries_again:
+            self.tries_again = False
+            raise KeyboardInterrupt
         if self.stopping:
             os._exit(INTERRUPTED)
         self.stopping = True
@@ -66,6 +86,14 @@ class _Stop:
                 b"\r\x1b[K" * os.isatty(2) + b"vidrestore: stopping; once more stops at once\n",
             )
         raise KeyboardInterrupt
+
+
+def _interrupt() -> None:
+    """Send the main thread SIGINT."""
+    if hasattr(signal, "pthread_kill"):  # which also ends a call of the system
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 @contextmanager

@@ -43,6 +43,7 @@ from vidrestore.media.probe import open_input, video_stream
 from vidrestore.media.source import MUXERS, Target, kind_by_content
 from vidrestore.media.structure import broken_structure, replace_in_index
 
+PREVIEW_JOB = "preview"  # in place of a digest
 UNKNOWN = "00000000"  # a checksum that isn't known yet
 MATROSKA = ("matroska", "webm")
 # container -> the keys that hold our tag, as FFmpeg reads them; which depends on the form of its metadata
@@ -101,9 +102,6 @@ class Tag:
         return self.job == PREVIEW_JOB
 
 
-PREVIEW_JOB = "preview"
-
-
 def tag_metadata(tag: str, container: str, *, by_keys: bool) -> dict[str, str]:
     """Return the metadata that holds a tag in a container. `by_keys`: it is one of ISO whose metadata are
     stored in the newer form, a list of keys.
@@ -160,6 +158,14 @@ def broken_output(output: Target, tag: Tag) -> str | None:
     return None if checksum == tag.checksum else "its packets are not those that were written"
 
 
+def unfinished_output(output: Target) -> str | None:
+    """Return why an output isn't whole, by its tag if it has one, else by its end; None if it is."""
+    tag = read_tag(output)
+    if tag and (tag.checksum or output.is_pattern):
+        return broken_output(output, tag)
+    return None if output.is_pattern else stump(output)
+
+
 def _structure_findings(path: str) -> Iterator[str]:
     """Yield what is missing of a file; of a large Matroska file only its end is looked for, as each of its
     packets would have to be.
@@ -206,12 +212,12 @@ def _packets_at(opened: InputContainer, stream: VideoStream, place: int) -> Iter
 
 def store_checksum(path: Path, container: str, tag: str) -> None:
     """Write the checksum of a closed file's packets into its tag, in place. Raises OSError or MediaError."""
-    name, _, _ = tag.partition(UNKNOWN)
-    if not name.endswith("+"):  # the output of a pipe, which no run knows again
+    name, unknown, _ = tag.partition(f"+{UNKNOWN}")
+    if not unknown:  # a preview, or the output of a pipe, which no run knows again
         return
     _, checksum = packets_checksum(str(path))
     replacing = replace_in_tags if container in MATROSKA else replace_in_index
-    replacing(path, f"{name}{UNKNOWN}".encode(), f"{name}{checksum}".encode())
+    replacing(path, f"{name}+{UNKNOWN}".encode(), f"{name}+{checksum}".encode())
 
 
 def stump(output: Target) -> str | None:

@@ -28,7 +28,7 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.papers.dataset_files import FrameSequence, clean_frames, stacked
-from vidrestore.papers.printed_forms import DEPTH, DUST_VALUES, INITIAL, depth_of
+from vidrestore.papers.printed_forms import DEPTH, DUST_VALUES, INITIAL, depth_of, trained_frames
 from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.sensing.recover import recovery_clips
 
@@ -94,6 +94,9 @@ def fits(system: System, table: Table, column: str) -> bool:
     if config.patch != PATCH or rate != setting.rate:
         return False
     if setting.depth not in (None, depth_of(config)):
+        return False
+    frames = trained_frames(system.model.card)
+    if frames not in (CLIP, setting.clip):  # fine-tuned on longer clips, as in Table VII b
         return False
     initial = {name: getattr(config, name, value) for name, value in DUST_VALUES.items()}
     if setting.initial not in (None, initial):
