@@ -40,6 +40,7 @@ class FlickerFit:
     contrast: pixels of the side of the squares whose mean and contrast are evened before motion is searched
     mismatch: mean difference of evened pictures, in [0, 1], above which the motion is taken to be wrong
     darkest, brightest: light in [0, 1] outside of which the camera may have clipped it
+    least_usable: share of the pixels that a change is fitted to; with fewer, as in noise alone, none is seen
     floor: light in [0, 1] below which the logarithm is that of the floor
     rounds: of the robust fit, whose weights follow the residuals of the one before
     widths: residual in standard deviations, in the first half of the rounds and later, that doesn't count
@@ -60,6 +61,7 @@ class FlickerFit:
     mismatch: float = 0.08
     darkest: float = 0.02
     brightest: float = 0.98
+    least_usable: float = 0.05
     floor: float = 6 / 255
     rounds: int = 8
     widths: tuple[float, float] = (2.5, 1.8)
@@ -128,7 +130,7 @@ def light_change(before: Tensor, after: Tensor) -> LightChange:
     light = ((first + second) / 2).exp()
     terms, change = light_terms(light).flatten(0, 3), (second - first).flatten()
     weight, usable = light.flatten(), is_usable.flatten().float()
-    coefficients = robust_fit(terms, change, weight, usable)
+    coefficients = robust_fit(terms, change, weight, usable) * (usable.mean() >= FIT.least_usable)
 
     # Residuals that are alike over a block are light that the polynomial can't follow.
     factor = terms @ coefficients
