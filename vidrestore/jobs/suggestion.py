@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from statistics import median
 from typing import Any, Literal, TypeAlias
@@ -32,9 +33,11 @@ from vidrestore.media.scan import Scan
 from vidrestore.media.source import Source
 from vidrestore.noise.meter import noise_in_words
 from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.chain import at_once
 from vidrestore.pipeline.plan import NOISE_STEP, Timeline, colour_planes, planned_clips
 from vidrestore.restorers.dehaze import DehazeRestorer, dehazer
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.working import threads_for
 
 Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
 
@@ -195,7 +198,9 @@ def _weather(
         on_event(Progressed(info.path, 0, stage="look"))
         if task != "desnow" or levels["derain"] >= NOTHING_FALLS:
             restorer = dehazer(options) if task == "dehaze" else PictureRestorer(task, options)
-            levels[task] = median(_changed(restorer, place, info.video) for place in places)
+            workers = threads_for(options.threads) if restorer.device.type == "cpu" else 1
+            change = partial(_changed, restorer, video=info.video)
+            levels[task] = median(at_once(change, places, workers, workers))
     fall = Finding("rain or snow", *_rain_or_snow(levels["derain"], levels.get("desnow"), noisy=noisy))
     return [Finding("haze", *_haze(levels["dehaze"]), "dehaze", levels["dehaze"]), fall]
 
