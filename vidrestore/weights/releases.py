@@ -108,7 +108,11 @@ def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) ->
     """
     sizes = _taylorformer_sizes(tensors)
     field_names = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
-    shown = {"dim": sizes["widths"], "num_blocks": sizes["blocks"], "num_path": sizes["branches"]}
+    shown: dict[str, Any] = {
+        "dim": sizes["widths"],
+        "num_blocks": sizes["blocks"],
+        "num_path": sizes["branches"],
+    }
     shown |= {"heads": sizes["heads"], "inp_channels": 3, "out_channels": 3}
     shown |= {"bias": False, "ffn_expansion_factor": 2.66}
     options = _options(arguments, {"offset_clamp", *field_names}, shown, _TAYLORFORMER_IGNORED)
