@@ -109,7 +109,7 @@ def import_weights(
         str,
         typer.Option(
             metavar="F.json|JSON",
-            help="Arguments of the authors' constructor that no tensor shows.",
+            help="Arguments of the authors' constructor, as in their config (network_g).",
         ),
     ] = "{}",
     parameters: Annotated[
