@@ -302,10 +302,10 @@ def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool, is_film: bo
     middles = [middle_of(rgb_of(place.frames[place.middle], video)) for place in places]
     ratio = max(edge_ratio(middle) for middle in middles)
     words = f"edges have {ratio:.2f} of their gradients at half size"
-    if noisy:
-        return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
     if is_film:
         return Finding("blur", "no", f"{words}, as old films have", "deblur", ratio)
+    if noisy:
+        return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
     if ratio >= SOFT:
         return Finding("blur", "no", f"{words}, as sharp ones have", "deblur", ratio)
     reason = f"{words}: blurred, enlarged before, or coded strongly; deblur undoes even shake"

@@ -51,6 +51,8 @@ class SpeckSearch:
     moved: share of the difference that is left where it has
     grown: pixels that a speck is grown by, where it stands out by at least a quarter of what an outlier does
     strict_least, strict_doubt: as `least` and `doubt`, of specks that are counted
+    cell: side of the squares in which specks are counted; one that lies near others in both frames beside
+        doesn't count
     radius: frames on either side whose specks are counted
     fewest: median specks of those frames from which on there is dust
     still_share: of counted specks, that must not have moved
@@ -74,6 +76,7 @@ class SpeckSearch:
     grown: int = 2
     strict_least: float = 24.0
     strict_doubt: float = 3.0
+    cell: int = 16
     radius: int = 3
     fewest: int = 2
     still_share: float = 0.5
@@ -103,7 +106,8 @@ class SpeckLook(NamedTuple):
 
     motion: (2, 2, h, w), to its neighbours, at half size
     density: (1, 1, H, W), share of outliers around
-    counts: (3,), of specks, of those that haven't moved, and of those of them that are bright
+    counts: (3, rows, columns), in squares of the picture: of specks, of those that haven't moved, and of
+        those of them that are bright
     """
 
     motion: Tensor
@@ -217,12 +221,18 @@ def still_cores(excess: Tensor, cores: Tensor, peaks: Tensor, moved: Tensor) -> 
     return cores * (around[1:] >= around[:1])
 
 
+def near_specks(before: SpeckLook, after: SpeckLook) -> Tensor:
+    """Return (1, rows, columns): 1 for squares of the picture near which both frames have specks, else 0."""
+    near = [F.max_pool2d(look.counts[:1], 3, 1, 1) > 0 for look in (before, after)]
+    return (near[0] & near[1]).float()
+
+
 class SpeckRestorer(TemporalRestorer):
     """Restorer of `dedust`."""
 
     name = "speck-search"
-    radius = SEARCH.radius + 1
-    looks = SEARCH.radius
+    radius = SEARCH.radius + 2
+    looks = SEARCH.radius + 1
     reach = 2
     maps = 40
     look_maps = 2
@@ -242,8 +252,12 @@ class SpeckRestorer(TemporalRestorer):
         peaks = peaks_of(outliers.excess, cores)
         moved = moved_peaks(peaks, cores, luma, lumas, luma_of(outliers.neighbours))
         is_bright = (luma > luma_of(outliers.neighbours).mean(0, keepdim=True))[peaks > 0]
-        counts = torch.stack((peaks.sum(), (~moved).sum(), (is_bright & ~moved).sum()))
-        return SpeckLook(motion, density, counts)
+        places = peaks[0, 0].nonzero() // SEARCH.cell
+        rows, columns = (-(-side // SEARCH.cell) for side in luma.shape[-2:])
+        kinds = torch.stack((torch.ones_like(moved), ~moved, is_bright & ~moved)).float()
+        counts = kinds.new_zeros(3, rows * columns)
+        counts.index_add_(1, places[:, 0] * columns + places[:, 1], kinds)
+        return SpeckLook(motion, density, counts.view(3, rows, columns))
 
     def _pictures(self, clip: Tensor, place: int) -> tuple[Tensor, Tensor]:
         """Return a frame (1, 3, H, W) of a scene and its two neighbours (2, 3, H, W)."""
@@ -256,9 +270,9 @@ class SpeckRestorer(TemporalRestorer):
         what appears between their neighbours passes for specks.
         """
         first, last = max(1, place - SEARCH.radius), min(count - 2, place + SEARCH.radius)
-        around = [looks[index].counts for index in range(first, last + 1)]
-        if not around or self.always:
+        if first > last or self.always:
             return self.always
+        around = [self.lone_specks(index, looks) for index in range(first, last + 1)]
         specks, still, bright = torch.stack(around).cpu().unbind(1)
         return bool(
             still.median() >= SEARCH.fewest
@@ -266,15 +280,22 @@ class SpeckRestorer(TemporalRestorer):
             and bright.sum() <= SEARCH.bright_share * still.sum()
         )
 
+    def lone_specks(self, place: int, looks: dict[int, SpeckLook]) -> Tensor:
+        """Return the `SpeckLook.counts` (3,) of a frame without specks near others in both frames beside."""
+        is_lone = near_specks(looks[place - 1], looks[place + 1]) == 0
+        return (looks[place].counts * is_lone).sum((1, 2))
+
     def specks_of(self, clip: Tensor) -> float:
         """Return the mean number of specks in the frames of a scene (T, 3, H, W), but for those at its ends;
         0 if it has no dust.
         """
-        with torch.inference_mode():
-            looks = {place: self.look(clip, place) for place in range(1, len(clip) - 1)}
-        if not looks or not self.is_dusty(len(clip) // 2, len(clip), looks):
+        if len(clip) < 3:
             return 0.0
-        return fmean(float(look.counts[1]) for look in looks.values())
+        with torch.inference_mode():
+            looks = {place: self.look(clip, place) for place in range(len(clip))}
+        if not self.is_dusty(len(clip) // 2, len(clip), looks):
+            return 0.0
+        return fmean(float(looks[place].counts[1].sum()) for place in range(1, len(clip) - 1))
 
     def restored(self, clip: Tensor, place: int, looks: dict[int, SpeckLook]) -> Tensor:
         if not self.is_dusty(place, len(clip), looks):
@@ -282,10 +303,12 @@ class SpeckRestorer(TemporalRestorer):
         frame, neighbours = self._pictures(clip, place)
         outliers = outliers_of(frame, neighbours, looks[place].motion)
 
-        # Where both frames beside have outliers, too, it is hardly dust.
-        before, after = neighbours_of(place, len(clip))
-        density = torch.minimum(looks[before].density, looks[after].density)
-        limit = outliers.limit + 100 * SEARCH.density_doubt * density
+        # Where both frames beside have outliers or specks, too, it is hardly dust.
+        before, after = (looks[index] for index in neighbours_of(place, len(clip)))
+        near = F.interpolate(near_specks(before, after)[None], scale_factor=SEARCH.cell, mode="nearest")
+        height, width = frame.shape[-2:]
+        limit = torch.where(near[..., :height, :width] > 0, outliers.strict, outliers.limit)
+        limit += 100 * SEARCH.density_doubt * torch.minimum(before.density, after.density)
         cores = cores_of(outliers.excess, limit)
         peaks = peaks_of(outliers.excess, cores)
         lumas = luma_of(frame), luma_of(neighbours), luma_of(outliers.neighbours)
@@ -299,4 +322,4 @@ class SpeckRestorer(TemporalRestorer):
         self, number: int, place: int, clip: Tensor, looks: dict[int, SpeckLook], cache: ResultCache
     ) -> None:
         is_dusty = self.is_dusty(place, len(clip), looks)
-        cache.specks[number] = int(looks[place].counts[1]) if is_dusty else 0
+        cache.specks[number] = int(looks[place].counts[1].sum()) if is_dusty else 0
