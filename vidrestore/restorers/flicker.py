@@ -73,7 +73,7 @@ class FlickerFit:
     shortest: int = 5
     alternation: float = 0.6
     weak: float = 3.0
-    weak_unevenness: float = 2.6
+    weak_unevenness: float = 3.5
     unevenness: float = 0.45
     most: float = 0.3
 
