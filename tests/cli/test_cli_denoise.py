@@ -221,7 +221,21 @@ def test_a_preview_needs_no_container_for_the_other_streams(tmp_path, capsys):
 def test_a_preview_of_a_short_video_is_the_video(video):
     assert run(video, "--preview", "1:00", "-q") == 0
     assert len(frames_of(video.with_name("video.preview.mkv"))) == 5
-    assert run(video, "--preview", "1:00", "-q") == 1  # it exists
+
+
+def test_a_preview_is_replaced_by_the_next_but_a_users_file_of_its_name_is_not(video, capsys):
+    preview = video.with_name("video.preview.mkv")
+    assert run(video, "--preview", "1:00", "-q") == 0
+    assert run(video, "--preview", "0.08", "--strength", "0.5", "-q") == 0
+    assert len(frames_of(preview)) == 2
+    assert run(video, "-o", preview, "-q") == 1  # no preview is replaced by a whole video
+    for other in (["--preview", "1:00", "--no-tags", "-y"], ["-o", preview, "-y"]):
+        assert run(video, *other, "-q") == 0
+        before = preview.read_bytes()
+        capsys.readouterr()
+        assert run(video, "--preview", "0.04", "-q") == 1
+        assert "video.preview.mkv: already exists" in capsys.readouterr().err
+        assert preview.read_bytes() == before
 
 
 def test_a_preview_begins_within_the_picture_if_the_sound_lasts_longer(tmp_path):

@@ -507,7 +507,7 @@ def without_heic(monkeypatch):
         ("a.exr", "convert to PNG (16 bits) or TIFF"),
         ("%04d.exr", "convert to PNG (16 bits) or TIFF"),
         ("a.CR2", "raw data of a camera: develop to 16-bit TIFF first"),
-        ("a.bmp", "convert to PNG"),
+        ("a.jp2", "convert to PNG"),
     ],
 )
 def test_a_photo_of_a_kind_that_is_not_read_names_the_way_out(tmp_path, capsys, name, way):

@@ -74,11 +74,13 @@ class Batch:
         self.left_alone = set[str]()
         self._load, self._runner = LoadedSteps(), runner or Runner()
         inputs = [Source(name) for name in sources]
-        files = expand_sources(inputs, recursive=recursive, photos=photos)
+        # a rate, or an output for all of them, says that pictures are frames
+        frames = self.options.fps is not None or bool(Path(output or "").suffix)
+        files = expand_sources(inputs, recursive=recursive, photos=photos, frames=frames)
         self._sources = {source.name: source for source in files}
         self.sources = list(self._sources)
         self.left_out = named_outputs(inputs) if are_many(inputs) else {}
-        self.notes = list(notes_on(inputs, recursive=recursive, photos=photos))
+        self.notes = list(notes_on(inputs, recursive=recursive, photos=photos, frames=frames))
         many = any(files.values()) or (are_many(inputs) and not Path(output or "").suffix)
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
@@ -107,10 +109,6 @@ class Batch:
         if self.options.overwrite:  # else an existing file is refused, or left alone
             refuse_sources(self.outputs[source].existing().values(), self.files)
         return Request(self._sources[source], self.outputs[source], self.steps)
-
-    def place(self, request: Request) -> int:
-        """Return the place of a video in the batch, counted from 0."""
-        return self.sources.index(request.source.name)
 
     @property
     def options(self) -> RestoreOptions:

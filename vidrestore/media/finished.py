@@ -43,6 +43,7 @@ from vidrestore.media.probe import open_input, video_stream
 from vidrestore.media.source import MUXERS, Target, kind_by_content
 from vidrestore.media.structure import broken_structure, replace_in_index
 
+PREVIEW_JOB = "preview"  # in place of a digest
 UNKNOWN = "00000000"  # a checksum that isn't known yet
 MATROSKA = ("matroska", "webm")
 # container -> the keys that hold our tag, as FFmpeg reads them; which depends on the form of its metadata
@@ -99,9 +100,6 @@ class Tag:
     @property
     def is_preview(self) -> bool:
         return self.job == PREVIEW_JOB
-
-
-PREVIEW_JOB = "preview"
 
 
 def tag_metadata(tag: str, container: str, *, by_keys: bool) -> dict[str, str]:

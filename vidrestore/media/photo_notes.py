@@ -20,8 +20,8 @@ from typing import BinaryIO
 from vidrestore.errors import MediaError
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.file_bytes import MOST_BLOCKS, jpeg_segments
-from vidrestore.media.heif import heif_notes
-from vidrestore.media.source import HEIF, kind_by_content
+from vidrestore.media.heif import avif_profile, has_tiles, heif_notes
+from vidrestore.media.source import AVIF, HEIF, kind_by_content
 
 EXIF, PROFILE, EDITORS, TEXTS = "EXIF", "ICC_PROFILE", "XMP", "PNG_TEXT"  # names of side data
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
@@ -80,6 +80,8 @@ def read_notes(path: str) -> PhotoNotes:
     """Return the notes of a picture, of a TIFF without EXIF; none if they can't be read. Raises OSError."""
     if kind_by_content(path) == HEIF:
         return PhotoNotes(*heif_notes(path)[:2])
+    if kind_by_content(path) == AVIF:
+        return PhotoNotes(profile=avif_profile(path))
     with open(path, "rb") as file:
         start = file.read(8)
         if start[:4] == b"RIFF":
@@ -120,6 +122,10 @@ def unreadable(path: str) -> str | None:
             return "a BigTIFF, which can't be decoded; save it as a plain TIFF, or as PNG"
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
+        elif start[4:12] == b"ftypavis":
+            return "an animation; give its name the suffix .mp4 to restore a video"
+        elif start[4:12] == b"ftypavif" and has_tiles(path):
+            return "a picture in tiles (a grid), of which FFmpeg reads one; convert it to PNG first"
     return None
 
 

@@ -33,7 +33,7 @@ _LOST = {
     "AFD": "the active format description",
     "PANSCAN": "pan and scan",
     "S12M_TIMECODE": "time codes",
-    "ALPHA_LAYER": "the transparency of VP8 or VP9",
+    "ALPHA_LAYER": "the transparency of VP8, VP9 or AVIF",
 }
 
 _LEFT = 1  # the chroma location of 4:2:2 that isn't tagged

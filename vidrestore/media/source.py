@@ -35,9 +35,10 @@ PICTURE_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "t
 PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
 KINDS = {
     ".jpg": "jpeg_pipe", ".jpeg": "jpeg_pipe", ".png": "png_pipe", ".tif": "tiff_pipe", ".tiff": "tiff_pipe",
-    ".webp": "webp_pipe",
+    ".webp": "webp_pipe", ".bmp": "bmp_pipe", ".avif": "avif",
 }  # fmt: skip
 HEIF = "heif"  # no demuxer: pillow-heif reads it (`heif`)
+AVIF = "avif"  # which FFmpeg's demuxer of MP4 reads
 _READS_HEIF = find_spec("pillow_heif") is not None
 if _READS_HEIF:
     KINDS |= {".heic": HEIF, ".heif": HEIF}
@@ -47,14 +48,16 @@ _MAGIC = {
     b"\xff\xd8\xff": "jpeg_pipe",
     b"II*\0": "tiff_pipe",
     b"MM\0*": "tiff_pipe",
+    b"BM": "bmp_pipe",
 }
+_AVIF_BRANDS = frozenset({b"avif", b"avis"})
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1"})
 _CONVERT = "convert to PNG (16 bits) or TIFF first"
 _DEVELOP = "raw data of a camera: develop to 16-bit TIFF first, as with darktable or RawTherapee"
 _RAW = "3fr arw cr2 cr3 crw dcr dng erf iiq kdc mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f"
 # suffixes of pictures that are not read -> the way out
 _OTHER_KINDS = {
-    **dict.fromkeys((".avif", ".bmp", ".exr", ".jp2", ".jxl", ".pgm", ".ppm", ".psd", ".tga"), _CONVERT),
+    **dict.fromkeys((".exr", ".jp2", ".jxl", ".pgm", ".ppm", ".psd", ".tga"), _CONVERT),
     **{f".{name}": _DEVELOP for name in _RAW.split()},
     **({} if _READS_HEIF else dict.fromkeys((".heic", ".heif"), "pip install 'vidrestore[heic]' reads them")),
 }
@@ -303,6 +306,8 @@ def kind_by_content(path: str) -> str | None:
         return "webp_pipe"
     if _READS_HEIF and start[4:8] == b"ftyp" and start[8:] in _HEIF_BRANDS:
         return HEIF
+    if start[4:8] == b"ftyp" and start[8:] in _AVIF_BRANDS:
+        return AVIF
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
 
 

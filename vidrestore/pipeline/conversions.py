@@ -182,6 +182,7 @@ class Changes:
     total: float = 0.0  # of the frames' mean absolute changes in grey levels
     # of frames that were searched for motion blur, its length in pixels if it was undone, else 0
     shakes: tuple[float, ...] = ()
+    specks: tuple[int, ...] = ()  # of frames that were searched for dust, how many were found
 
     @property
     def mean(self) -> float:
@@ -194,6 +195,8 @@ class Changes:
         values = {"frames": self.frames, "unchanged": self.unchanged, "mean": round(self.mean, 3)}
         undone = [length for length in self.shakes if length]
         shake = {"undone": len(undone), "shake": round(fmean(undone or [0.0]), 1)}
+        if self.specks:
+            values |= {"specks": round(fmean(self.specks), 1)}
         return values | (shake if self.shakes else {})
 
 
@@ -314,7 +317,11 @@ class RgbConversion:
         """The changes so far, if restored pictures are compared with their sources."""
         with self._counting:
             return Changes(
-                self._compared, int(self._unchanged), float(self._change), (*self.cache.shakes.values(),)
+                self._compared,
+                int(self._unchanged),
+                float(self._change),
+                (*self.cache.shakes.values(),),
+                (*self.cache.specks.values(),),
             )
 
     def _count_changes(self, before: Tensor, after: Tensor) -> None:
@@ -377,9 +384,10 @@ class RgbConversion:
         # without a tagged matrix players guess by the height: the output's
         planes = rgb_to_yuv(pictures, samples.pixels, self.video.colour, pictures.shape[-2])
         if scale == 1:
-            same = (pictures == rgb).flatten(1).all(1)[:, None, None]
-            pairs = zip(samples.grey(places), planes, strict=True)
-            planes = tuple(before.lerp(after, ~same * self.strength) for before, after in pairs)
+            # Only the change is converted: chroma loses detail on the way to its own size and back.
+            sources = rgb_to_yuv(rgb, samples.pixels, self.video.colour, rgb.shape[-2])
+            changes = zip(samples.grey(places), sources, planes, strict=True)
+            planes = tuple(before + self.strength * (after - source) for before, source, after in changes)
         return planes
 
 
