@@ -188,10 +188,11 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--frames", type=int, default=20)
+    options = parser.parse_args()
     torch.set_num_threads(1)
     print("| clip | given; FFmpeg or the mean of the frames beside at each speck; restored; best |")
     print("|---|---|")
-    for name, figures in rows(parser.parse_args()):
+    for name, figures in rows(options):
         print(f"| {name} | {'; '.join(f'{figure:.2f}' for figure in figures)} |", flush=True)
 
 

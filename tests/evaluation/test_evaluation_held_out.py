@@ -173,7 +173,7 @@ def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it
 
 def test_weights_hold_the_configuration_of_their_training_in_full(tmp_path, monkeypatch):
     written = tiny_run(tmp_path)
-    config = read_config(written.path, ["data.still_share=0.5", "training.steps=2"])
+    config = read_config(written.path, ["data.still_share=0.5", "training.steps=2", "training.warmup=1"])
     path = train(config, tmp_path / "set", device="cpu")
     written.path.unlink()
     monkeypatch.chdir(tmp_path)  # that its paths are relative to

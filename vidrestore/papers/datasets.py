@@ -20,11 +20,12 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from vidrestore.errors import DatasetError
-from vidrestore.media.pictures import SUFFIXES
 from vidrestore.media.source import natural_order
 from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequences
 
 Kind = Literal["pairs", "clips"]  # pairs of pictures, or clips of frames
+# of the pictures in releases; masks beside them are .bmp
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
 MOST_NAMES = 8  # most names in a message
 
@@ -162,7 +163,7 @@ def folders(root: Path, pattern: str) -> list[Path]:
 
 def _pictures(folder: Path) -> dict[str, str]:
     """Return the names of the pictures in a folder by their stems, numbers in order: im2 before im10."""
-    names = [name for name in listing(folder) if name.lower().endswith(SUFFIXES)]
+    names = [name for name in listing(folder) if name.lower().endswith(PICTURE_SUFFIXES)]
     return {os.path.splitext(name)[0]: name for name in sorted(names, key=natural_order)}
 
 
@@ -202,7 +203,7 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
         if (partner := partners[stem]) not in cleans:
             raise DatasetError(
                 f"{degraded / pictures[stem]}: has no clean picture; expected {clean / partner} with one of "
-                f"{', '.join(SUFFIXES)}; fetch it, or remove the degraded picture from the folder"
+                f"{', '.join(PICTURE_SUFFIXES)}; fetch it, or remove the degraded picture from the folder"
             )
         if layout.scenes is None or layout.scenes[0] <= int(matches[stem][1]) <= layout.scenes[1]:
             yield degraded_prefix + pictures[stem], clean_prefix + cleans[partner]
