@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import vidrestore
-from vidrestore.options import Options, declared
+from vidrestore.options import OTHER_FIELDS, Options, declared
 
 PAGE = Path(__file__).with_name("api.md")
 ORDER = ("restore", "restore_frames", "Restorer", "sense", "recover", "Summary", "RestoreOptions")
@@ -68,8 +68,8 @@ def _has_options(found: Any) -> bool:
 
 
 def _text(found: Any) -> list[str]:
-    """Return the lines of a docstring; an indented part is code in Markdown, too."""
-    return (inspect.getdoc(found) or "").strip().splitlines()
+    """Return the lines of a docstring; an indented part is code in Markdown, too. Options have a table."""
+    return (inspect.getdoc(found) or "").partition(OTHER_FIELDS)[0].strip().splitlines()
 
 
 def _cell(found: Any) -> str:

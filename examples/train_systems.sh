@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Train the systems of examples/train/systems at every rate and noise level of the DUST paper, and its ablations: 129 runs, which take a
-# CPU core two and a half days. What is done is left out, so it can be stopped and run again.
+# Train the systems of examples/train/systems at every rate and noise level of the DUST paper, and its ablations: 171 runs, which take a
+# CPU core three and a half days. What is done is left out, so it can be stopped and run again.
 #
 #   examples/train_systems.sh OUTPUT table|all|sensing|denoising|noisy-sensing|ablations [SYSTEM...]
 #
@@ -39,7 +39,7 @@ run() {
 sensing() {
     local rate=1 measurements
     for measurements in 26 51 77 102 128; do
-        run "$1-cs${rate}0" "$1-cs20" "s/^measurements = .*/measurements = $measurements/" "s/^rate = .*/rate = 0.$rate/"
+        run "$1-cs${rate}0" "$1-cs20" "s/^measurements = .*/measurements = $measurements/"
         rate=$((rate + 1))
     done
 }
@@ -54,9 +54,7 @@ denoising() {
 
 noisy_sensing() {
     local sigma
-    for sigma in 10 20 50 100; do # the second for the card, where evaluation looks for it
-        run "$1-cs20-noise$sigma" "$1-cs20" "s/^sigma = .*/sigma = [$sigma.0]/" "s/^rate = .*/&\nsigma = [$sigma.0]/"
-    done
+    for sigma in 10 20 50 100; do run "$1-cs20-noise$sigma" "$1-cs20" "s/^sigma = .*/sigma = [$sigma.0]/"; done
 }
 
 ablations() {
@@ -65,6 +63,22 @@ ablations() {
         for heads in 2 6 8; do run "printed-mh$heads-dust-$task" "printed-mh-dust-$task" "s/^heads = .*/heads = $heads/"; done # Table III
         run "printed-dust-f-$task" "printed-dust-$task" "s/^kind = .*/&\ncorrelation = true/"                             # Table X
         run "printed-mh-dust-f-$task" "printed-mh-dust-$task" "s/^kind = .*/&\ncorrelation = true/"
+    done
+    local count
+    for count in 1 2 4 5 6; do # Fig. 2
+        run "printed-dust-$count-layers-cs20" printed-dust-cs20 "s/^kind = .*/&\nblocks = $count/"
+        run "sista-rnn-$count-layers-cs20" sista-rnn-cs20 "s/^measurements = .*/&\nlayers = $count/"
+    done
+    for count in 5 10 20 50 100 200 500; do
+        run "algorithm1-$count-cs20" algorithm1-cs20 "/^iterations = /d" "s/^measurements = .*/&\niterations = $count/"
+        run "sista-$count-cs20" sista-cs20 "/^layers = /d" "s/^measurements = .*/&\nlayers = $count/"
+    done
+    local values name # Table I: one value each
+    for values in "lambda1 0.01" "lambda1 0.03" "lambda1 0.3" "lambda1 1.0" "lambda1 3.0" "lambda1 10.0" \
+        "lambda2 0.05" "lambda2 0.1" "lambda2 0.2" "lambda2 0.6" "lambda2 0.8" "lambda2 1.0" \
+        "c 0.1" "c 0.5" "c 1.5" "c 2.0" "c 3.0" "c 4.0"; do
+        name=${values/ /-}
+        run "printed-dust-${name/./-}-cs20" printed-dust-cs20 "s/^kind = .*/&\n${values/ / = }/"
     done
     run "printed-dust-weighted-cs20" printed-dust-cs20 "s/^kind = .*/&\nnormalise = false/" # Table II
     run "unfolded-transformer-weighted-cs20" unfolded-transformer-cs20 "s/^measurements = .*/&\nnormalise = false/"

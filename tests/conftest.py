@@ -4,8 +4,10 @@ many).
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 # read when torch loads, here and in the commands that tests start
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,6 +17,32 @@ import pytest
 from commands import Commands
 
 REPOSITORY = Path(__file__).parents[1]
+LIMIT = 20 * 60  # seconds that a test takes at most, wherever it waits
+
+
+def pytest_configure() -> None:
+    """Under `nohup`, commands get SIGHUP as elsewhere: a process inherits a signal that is ignored, but no
+    handler.
+    """
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """No test waits without a limit."""
+    if not hasattr(signal, "alarm"):
+        return (yield)
+    signal.signal(signal.SIGALRM, _out_of_time)
+    signal.alarm(LIMIT)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+
+
+def _out_of_time(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError("the test took longer than its limit")
 
 
 @pytest.fixture(scope="session", autouse=True)

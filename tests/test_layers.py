@@ -15,6 +15,7 @@ PACKAGE = Path(vidrestore.__file__).parent
 GROUPS = (
     {
         "checking",
+        "cores",
         "errors",
         "event_log",
         "events",
@@ -95,7 +96,7 @@ PAPERS = "vidrestore.papers"
 SEAMS = {  # each names, in a string, what it loads of the papers when a user asks for it
     "vidrestore.families": {"recovery", "recovery_transformers", "unfolded_rnns"},
     "vidrestore.training.config": {"datasets"},
-    "vidrestore.training.data.sources": {"training_sets"},
+    "vidrestore.training.data.sources": {"training_groups", "training_sets"},
     "vidrestore.evaluation": {"suites"},
 }
 

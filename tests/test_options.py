@@ -2,6 +2,7 @@
 
 import math
 import pydoc
+import re
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -107,3 +108,11 @@ def test_the_help_of_options_shows_names_and_defaults_and_no_declarations(kind):
 def test_the_help_of_restore_has_an_example_with_its_own_keywords():
     (line, *_) = (line for line in vidrestore.restore.__doc__.splitlines() if "vidrestore.restore(" in line)
     assert {"sigma", "task"} <= set(line.replace("=", " ").replace("(", " ").replace(",", " ").split())
+
+
+@pytest.mark.parametrize("kind", [RestoreOptions, EncoderOptions])
+def test_the_docstring_of_options_has_each_field(kind):
+    lines = [line.partition(": ")[0] for line in str(kind.__doc__).splitlines() if line.startswith("- ")]
+    assert {name for line in lines for name in re.findall(r"\w+", line)} == {
+        field.name for field in fields(kind)
+    }

@@ -17,6 +17,18 @@ class OutputExistsError(MediaError):
     """The output already exists and `overwrite` is not set."""
 
 
+class BusyError(MediaError):
+    """Another process is working on the same job.
+
+    Attributes:
+        host: the name of its machine if the lock stays there when that is gone; None if the system frees it.
+    """
+
+    def __init__(self, message: str, host: str | None = None) -> None:
+        super().__init__(message)
+        self.host = host
+
+
 class Cancelled(VidRestoreError):
     """Work ended because `Restorer.cancel` was called. The restored frames of a file are kept."""
 

@@ -26,7 +26,7 @@ STAGES = {
     "restore": "restoring",
     "join": "joining",
 }
-PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic")
+PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic", ".heif", ".avif")
 LITTLE, MUCH = 0.5, 12.0  # mean changes in grey levels: below, hardly visible; above, strong
 # the wait before a stage's first frame
 WAITING = {"read": "the file", "load": "PyTorch and weights", "plan": "frames", "restore": "the first clip"}

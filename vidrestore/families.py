@@ -54,6 +54,7 @@ GROUPS = Training(  # groups of patches of planes, with noise or measured
     "vidrestore.training.config:TrainingConfig",
     "vidrestore.training.data.sources:group_data",
     "vidrestore.training.objective:GroupObjective",
+    "vidrestore.training.config:GroupSetConfig",
 )
 PICTURES = Training(  # degraded RGB pictures, or short clips of which the middle frame is restored
     "vidrestore.training.config:PairDataConfig",

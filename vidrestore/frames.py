@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -85,11 +85,19 @@ class VideoInfo:
     # presentation times are missing or wrong: the n-th picture has the time of the n-th packet, as in AVI
     by_order: bool = False
     crop: tuple[int, int, int, int] = (0, 0, 0, 0)  # left, right, top, bottom that the container hides
+    field_pictures: bool = False  # the stream's pictures have one field each; frames are woven of two
 
     @property
     def end(self) -> int | None:
         """The pts at which the stream ends by its own duration; None if unknown."""
         return None if self.start is None or self.duration is None else self.start + self.duration
+
+
+def uncropped(video: VideoInfo) -> VideoInfo:
+    """Return a video with the columns and rows that its container hides."""
+    left, right, top, bottom = video.crop
+    width, height = video.width + left + right, video.height + top + bottom
+    return replace(video, width=width, height=height, crop=(0, 0, 0, 0))
 
 
 Scale: TypeAlias = int | Fraction  # output size over source size

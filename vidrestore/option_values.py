@@ -5,6 +5,17 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+MOST_SHARDS = 4096
+DEVICE = "expected auto, cpu, cuda, cuda:N or mps"
+DEVICES = {  # what others call devices
+    "gpu nvidia geforce rtx gpu0 cuda0": "here it is cuda, or cuda:0",
+    "rocm amd hip radeon": "for a GPU of AMD, it is cuda with PyTorch's build for ROCm",
+    "xpu intel arc sycl openvino qsv igpu": "GPUs of Intel are not supported; use cpu",
+    "metal apple m1 m2 m3": "here it is mps",
+    "vulkan opencl directml dml tpu npu": f"it is not supported; {DEVICE}",
+    "all": "several are named, as in cuda:0,1",
+}
+
 
 def noise(text: str) -> float | str:
     """Parse a noise level: a number, or "auto"."""
@@ -12,6 +23,27 @@ def noise(text: str) -> float | str:
         return "auto" if text == "auto" else float(text)
     except ValueError:
         raise ValueError(f"expected a number such as 20, or auto, got {text!r}") from None
+
+
+def share(text: str | float) -> float:
+    """Parse a number, or percents."""
+    number, percent, rest = str(text).partition("%")
+    try:
+        return float(number) / 100 if percent and not rest else float(text)
+    except ValueError:
+        raise ValueError(f"expected a number from 0 to 1, such as 0.8, got {text!r}") from None
+
+
+def device(text: str) -> str:
+    """Parse the name of a device, or of several, as in cuda:0,1; if it is there is asked later."""
+    for part in text.split(","):
+        name = part.strip().lower()
+        is_number = name.isdecimal() and "," in text
+        if not (is_number or re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,4})?", part.strip())):
+            hint = next((hint for names, hint in DEVICES.items() if name in names.split()), DEVICE)
+            hint = f"here it is cuda:{name}" if name.isdecimal() else hint
+            raise ValueError(f"device {text!r} is unknown; {hint}")
+    return text
 
 
 def rate(text: str) -> Fraction:
@@ -69,11 +101,12 @@ def tile(text: str) -> int | None:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """Parse I/N, from 1/N to N/N."""
-    number, slash, count = text.partition("/")
-    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise ValueError(f"expected I/N, from 1/8 to 8/8 for instance, got {text!r}")
-    return int(number), int(count)
+    """Parse I/N, from 1/N to N/N; N is at most `MOST_SHARDS`."""
+    parts = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    number, count = map(int, parts.groups()) if parts else (0, 0)
+    if not 1 <= number <= count <= MOST_SHARDS:
+        raise ValueError(f"expected I/N, from 1/8 to 8/8 for instance, N up to {MOST_SHARDS}, got {text!r}")
+    return number, count
 
 
 def kinds(text: str) -> frozenset[str]:

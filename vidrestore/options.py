@@ -8,13 +8,14 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, fields, replace
 from fractions import Fraction
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -70,6 +71,8 @@ DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
 EVERY_TASK = frozenset(TASKS)
 
+OTHER_FIELDS = "\n\nOther fields, by the help of their options:\n"
+
 
 @plain_dataclass(frozen=True)
 class About:
@@ -101,6 +104,9 @@ def _storable(rate: Fraction) -> Fraction:
 
 
 def _text(value: Any) -> Any:
+    """Return a path, or a device of torch, as its name."""
+    if (type(value).__module__, type(value).__name__) == ("torch", "device"):  # torch isn't loaded for it
+        return str(value)
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
@@ -154,12 +160,45 @@ class Options:
             raise OptionError(explained(error, [option.name for option in fields(cls)])) from None
 
 
+class Declared(NamedTuple):
+    """The type of a field, its option of the command line, and what the option alters."""
+
+    type: Any
+    option: Any  # typer.Option(...), or None
+    about: About | None
+
+
+@cache
+def declared(kind: type) -> dict[str, Declared]:
+    """Return what the annotations of an options class declare, by the names of its fields."""
+    annotations = get_type_hints(kind, include_extras=True)
+
+    def first(name: str, kind: type) -> Any:
+        notes = getattr(annotations[name], "__metadata__", ())
+        return next((note for note in notes if isinstance(note, kind)), None)
+
+    return {
+        name: Declared(hint, first(name, ParameterInfo), first(name, About))
+        for name, hint in get_type_hints(kind).items()
+    }
+
+
 def readable(kind: type[Chosen]) -> type[Chosen]:
-    """Give a class a signature of names and defaults: `help` would show all that its annotations declare."""
+    """Give a class a signature of names and defaults, since `help` would show all that its annotations
+    declare, and a docstring that lists all its fields.
+    """
     signature = inspect.signature(kind)
     empty, parameters = inspect.Parameter.empty, signature.parameters.values()
     plain = signature.replace(parameters=[parameter.replace(annotation=empty) for parameter in parameters])
     kind.__signature__ = plain  # type: ignore[attr-defined]
+    text = inspect.cleandoc(kind.__doc__ or "")
+    explained_fields = {*re.findall(r"`(\w+)`[,:]", text)}
+    text += OTHER_FIELDS
+    for name, declaration in declared(cast(Any, kind)).items():
+        if declaration.option and name not in explained_fields:
+            is_negative = "--no-" in str(declaration.option.param_decls)
+            text += f"\n- `{name}`: {'False: ' if is_negative else ''}{declaration.option.help}"
+    kind.__doc__ = text
     return kind
 
 
@@ -217,6 +256,7 @@ class RestoreOptions(Options):
       takes frames as they are; "tff" and "bff" deinterlace all, top or bottom field first; "film" makes 24
       whole frames of 30 (3:2 pulldown)
     - `model`, `tile`, `threads`: by default that of the task, entire frames if memory allows, all
+    - `encoder`: its options
     """
 
     sigma: Annotated[
@@ -266,12 +306,21 @@ class RestoreOptions(Options):
     ] = "auto"
     strength: Annotated[
         Share,
-        quality_option(help="Mix with the source: 1 is fully restored, 0 the source.", metavar="0..1"),
+        quality_option(
+            help="Mix with the source: 1 is fully restored, 0 the source.",
+            metavar="0..1",
+            parser=option_values.share,
+        ),
         About("pixels", EVERY_TASK),
     ] = 1.0
     chroma_strength: Annotated[
         Share | None,
-        quality_option(help="Strength for chroma.", metavar="0..1", show_default="as --strength"),
+        quality_option(
+            help="Strength for chroma.",
+            metavar="0..1",
+            parser=option_values.share,
+            show_default="as --strength",
+        ),
         About("pixels", DENOISE),
     ] = None
     grain: Annotated[
@@ -359,7 +408,11 @@ class RestoreOptions(Options):
     ] = None
     device: Annotated[
         Text,
-        machine_option(help="auto, cpu, cuda, cuda:1 or mps; several GPUs: cuda:0,1.", metavar="NAME"),
+        machine_option(
+            help="auto, cpu, cuda, cuda:1 or mps; several GPUs: cuda:0,1.",
+            metavar="NAME",
+            parser=option_values.device,
+        ),
         About("machine"),
     ] = "auto"
     precision: Arithmetic = "auto"
@@ -427,29 +480,6 @@ class RestoreKeywords(TypedDict, total=False):
     precision: Precision
     threads: int
     tile: int | None
-
-
-class Declared(NamedTuple):
-    """The type of a field, its option of the command line, and what the option alters."""
-
-    type: Any
-    option: Any  # typer.Option(...), or None
-    about: About | None
-
-
-@cache
-def declared(kind: type) -> dict[str, Declared]:
-    """Return what the annotations of an options class declare, by the names of its fields."""
-    annotations = get_type_hints(kind, include_extras=True)
-
-    def first(name: str, kind: type) -> Any:
-        notes = getattr(annotations[name], "__metadata__", ())
-        return next((note for note in notes if isinstance(note, kind)), None)
-
-    return {
-        name: Declared(hint, first(name, ParameterInfo), first(name, About))
-        for name, hint in get_type_hints(kind).items()
-    }
 
 
 def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mapping[str, object]) -> Chosen:

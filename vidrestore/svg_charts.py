@@ -30,13 +30,23 @@ def chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
 
 
 def plot(
-    title: str, unit: str, curves: Mapping[str, Curve], ends: Ends, axis: str, attributes: str = ""
+    title: str,
+    unit: str,
+    curves: Mapping[str, Curve],
+    ends: Ends,
+    axis: str,
+    attributes: str = "",
+    *,
+    logarithmic: bool = False,
 ) -> str:
     """Return an `<svg>` with one curve per name between the positions `ends`, labelled `axis`.
 
     Values are also in `data-values`, null if they aren't finite; infinite ones are drawn at the border.
-    `attributes` are added to the tag.
+    `attributes` are added to the tag. `logarithmic` draws positions, which must be above 0, by their
+    logarithms.
     """
+    scale = math.log if logarithmic else float
+    scaled_ends = scale(ends[0]), scale(ends[1])
     values = [value for _, curve in curves.values() for value in curve if math.isfinite(value)] or [0.0]
     low, high = _bounds(min(values), max(values))
     parts = [
@@ -57,11 +67,13 @@ def plot(
     )
     for index, (name, (places, curve)) in enumerate(curves.items()):
         drawn = [
-            (place, min(max(value, low), high))
+            (scale(place), min(max(value, low), high))
             for place, value in zip(places, curve, strict=True)
             if not math.isnan(value)
         ]
-        points = " ".join(f"{_x(place, ends):.1f},{_y(value, low, high):.1f}" for place, value in drawn)
+        points = " ".join(
+            f"{_x(place, scaled_ends):.1f},{_y(value, low, high):.1f}" for place, value in drawn
+        )
         data = " ".join(json.dumps(plain(value)) for value in curve)
         colour = COLOURS[index % len(COLOURS)]
         parts.append(

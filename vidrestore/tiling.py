@@ -10,8 +10,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.errors import OptionError
-from vidrestore.working import steps
 
 Side = tuple[int, int]  # [start, stop) in pixels
 
@@ -101,6 +101,7 @@ def apply_tiled(
     overlap: int,
     scale: int = 1,
     batch: int = 1,
+    most: int | None = None,
 ) -> Tensor:
     """Run `model` on tiles of `clip` (B, T, C, H, W) and blend its outputs to (B, T', C', scale * H, scale *
     W).
@@ -108,7 +109,8 @@ def apply_tiled(
     `tile` is the side, or (height, width). `model` takes (B, T, C, h, w) with h, w <= tile, or `batch` tiles
     joined along B, and returns (B, T', C', scale * h, scale * w); `overlap` is in pixels of the input. Half
     precision is summed in float32. A single tile is returned unweighted. The result is on the clip's device.
-    Raises ValueError for an output of another size.
+    `most` limits the batches that are computed at once (`cores.dealt`). Raises ValueError for an output of
+    another size.
     """
     height, width = clip.shape[-2:]
     high, wide = (tile, tile) if isinstance(tile, int) else tile
@@ -119,7 +121,9 @@ def apply_tiled(
     window = blend_window(*sides, scale * overlap, clip.device)
     weights = window.new_zeros(scale * height, scale * width)
     total: Tensor | None = None
-    for ((top, bottom), (left, right)), piece in _restored_tiles(model, clip, rows, columns, scale, batch):
+    for ((top, bottom), (left, right)), piece in _restored_tiles(
+        model, clip, rows, columns, scale, batch, most
+    ):
         if total is None:
             total = piece.new_zeros((*piece.shape[:-2], *weights.shape))
         place = slice(scale * top, scale * bottom), slice(scale * left, scale * right)
@@ -163,14 +167,18 @@ def _restored_tiles(
     columns: Sequence[Side],
     scale: int,
     batch: int,
+    most: int | None = None,
 ) -> Iterator[tuple[tuple[Side, Side], Tensor]]:
     """Yield the place (rows, columns) of each tile, in reading order, and the output of `model` for it."""
     tiles = list(product(rows, columns))
-    for start in steps(range(0, len(tiles), batch)):
-        group = tiles[start : start + batch]
+    groups = [tiles[start : start + batch] for start in range(0, len(tiles), batch)]
+
+    def restored(group: Sequence[tuple[Side, Side]]) -> Tensor:
         pieces = [clip[..., slice(*down), slice(*across)] for down, across in group]
-        inputs = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        yield from zip(group, _run(model, inputs, scale).split(len(clip)), strict=True)
+        return _run(model, pieces[0] if len(pieces) == 1 else torch.cat(pieces), scale)
+
+    for group, outputs in zip(groups, dealt(restored, groups, most), strict=True):
+        yield from zip(group, outputs.split(len(clip)), strict=True)
 
 
 def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor:

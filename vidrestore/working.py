@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import TypeVar
 
 WORKER = "vidrestore worker"  # the name of threads that may be left behind in a call of a network
+LOOK = 0.1  # seconds between two looks at the flag of a thread that waits
 T = TypeVar("T")
 
 

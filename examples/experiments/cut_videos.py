@@ -9,7 +9,7 @@ place, some of them hardly to be told apart.
 
 from __future__ import annotations
 
-import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,4 +196,8 @@ def main(data: Path, videos: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 6)
+    parser = ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path, help="folder of the shared data")
+    parser.add_argument("videos", type=int, nargs="?", default=6, help="videos of each kind (6)")
+    options = parser.parse_args()
+    main(options.data, options.videos)

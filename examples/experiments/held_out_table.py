@@ -31,7 +31,6 @@ from vidrestore.options import Quality, RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.shake import ShakeRestorer
-from vidrestore.tasks import TASKS
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -151,7 +150,7 @@ def command(task: str, quality: Quality, model: str | None = None) -> Restorer:
 
 def bundled(task: str) -> str | None:
     """The name of the MB-TaylorFormer weights that are bundled for a task; None where there are none."""
-    name = TASKS[task].weights[0]
+    name = f"mb-taylorformer-h-{task}"
     return name if name in read_manifest() else None
 
 

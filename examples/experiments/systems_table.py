@@ -21,7 +21,8 @@ import torch
 from vidrestore.evaluation.results import ClipMetrics, System
 from vidrestore.papers import sensed_patches
 from vidrestore.papers.dataset_files import FrameSequence
-from vidrestore.papers.tables import Table, TableSet, system_of
+from vidrestore.papers.printed_forms import printed_form
+from vidrestore.papers.tables import Table, TableSet
 from vidrestore.weights import Model, load_model
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -58,7 +59,7 @@ def cells(name: str, task: str, weights: Path, sequences: list[FrameSequence]) -
     """Measure one system and return its row."""
     title, table, column = TASKS[task]
     model = load_model(weights)
-    system = System(system_of(model), model, str(weights))
+    system = System(printed_form(model).system, model, str(weights))
     part = TableSet("held-out", "held-out clips", "", "", (column,), {}, LINES)
     clips = list(sensed_patches.measure(table, part, sequences, [system], 0))
     psnr, ssim = (mean_of_frames(clips, metric) for metric in ("psnr", "ssim"))

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from command_line import python
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from no_change import WITH_IDENTITY
+from sample_pictures import write_rgb
 from sample_videos import cut_short, write_video
 from written_videos import extras, frames_of, rich_video
 
@@ -219,7 +221,21 @@ def test_a_preview_needs_no_container_for_the_other_streams(tmp_path, capsys):
 def test_a_preview_of_a_short_video_is_the_video(video):
     assert run(video, "--preview", "1:00", "-q") == 0
     assert len(frames_of(video.with_name("video.preview.mkv"))) == 5
-    assert run(video, "--preview", "1:00", "-q") == 1  # it exists
+
+
+def test_a_preview_is_replaced_by_the_next_but_a_users_file_of_its_name_is_not(video, capsys):
+    preview = video.with_name("video.preview.mkv")
+    assert run(video, "--preview", "1:00", "-q") == 0
+    assert run(video, "--preview", "0.08", "--strength", "0.5", "-q") == 0
+    assert len(frames_of(preview)) == 2
+    assert run(video, "-o", preview, "-q") == 1  # no preview is replaced by a whole video
+    for other in (["--preview", "1:00", "--no-tags", "-y"], ["-o", preview, "-y"]):
+        assert run(video, *other, "-q") == 0
+        before = preview.read_bytes()
+        capsys.readouterr()
+        assert run(video, "--preview", "0.04", "-q") == 1
+        assert "video.preview.mkv: already exists" in capsys.readouterr().err
+        assert preview.read_bytes() == before
 
 
 def test_a_preview_begins_within_the_picture_if_the_sound_lasts_longer(tmp_path):
@@ -232,8 +248,17 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(video, capsys):
     assert run(video, "--dry-run", "-q") == 0
     text = capsys.readouterr().out
     assert "5 frames, 1 scene, 1 clip, 0 other streams copied" in text
-    assert "encoder ffv1" in text and "MB of video" in text
+    assert "  ffv1 (" in text and "  encoder yuv420p " in text and "MB of video" in text
+    assert text.count("ffv1") == 1
     assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
+
+
+def test_a_dry_run_of_several_photos_is_brief_and_has_a_total(tmp_path, capsys):
+    for number in range(2):
+        write_rgb(tmp_path / f"{number}.png", np.full((3, 16, 24), 40 * number, np.uint8))
+    assert run(tmp_path, "--photos", "--dry-run") == 0
+    *lines, total = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * 2 and re.search(r"2 of 2 inputs .*; in all about .* of work and 0\.0 MB$", total)
 
 
 def test_a_dry_run_works_where_the_output_exists(video, capsys):

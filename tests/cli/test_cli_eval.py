@@ -10,12 +10,14 @@ import pytest
 from dataset_folders import VID4
 from eval_command import run, write_vid4
 from sample_pictures import write_rgb
+from taylor_networks import PRINTED
 
 from vidrestore.errors import MediaError
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
+from vidrestore.papers.printed_forms import printed_form
 from vidrestore.papers.suites import PATCH_FAMILIES
-from vidrestore.papers.tables import read_table, system_of, table_names
+from vidrestore.papers.tables import read_table, table_names
 from vidrestore.weights import Model, build_network, save_model
 from vidrestore.weights.manifest import Card
 
@@ -40,7 +42,11 @@ def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path, cap
     said = capsys.readouterr()
     lines = said.out.splitlines()
     assert lines[0].startswith("VSR-Transformer, Table 3") and "arXiv 2106.06847" in lines[0]
-    assert lines[1].split() == ["system", "on", "psnr", "published", "ssim", "published"]
+    assert lines[1].split() == [
+        "system",
+        "on",
+        *("psnr", "published", "ssim", "published", "parameters", "published"),
+    ]
     found = json.loads(files[0].read_text())
     average = next(
         row for row in found["rows"] if row["system"] == "Bicubic" and row["on"].endswith("average")
@@ -84,7 +90,7 @@ def test_the_suites_are_listed_a_line_each(capsys):
     assert run("--list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["bundled", *table_names()]
-    assert "Table 3: x4 on Vid4" in lines[-2]
+    assert "Table 3: x4 on Vid4" in lines[-3]
     assert max(map(len, lines)) <= 80
 
 
@@ -222,10 +228,18 @@ def test_every_family_that_dust_is_held_against_takes_part(tmp_path, family):
 def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path):
     write_avenue(tmp_path)
     found = evaluate(
-        "dust-table5", data=tmp_path, sets=["avenue"], systems=["dust", "given"], weights=["dust-denoise"]
+        "dust-table5",
+        data=tmp_path,
+        sets=["avenue"],
+        systems=["dust-any-sigma", "given"],
+        weights=["dust-denoise"],
     )
     assert found.notes == ("dust-denoise: not the paper's network, but its variant for every sigma",)
-    gains = {row.on: row.measured["psnr"] for row in found.rows if row.system == "DUST" and row.measured}
+    gains = {
+        row.on: row.measured["psnr"]
+        for row in found.rows
+        if row.system == "DUST for every sigma" and row.measured
+    }
     given = {row.on: row.measured["psnr"] for row in found.rows if row.system == "as given"}
     assert set(gains) == {f"Avenue, sigma {sigma}" for sigma in (10, 20, 50)}  # it is for 1 to 75
     assert all(gains[on] > given[on] + 3 for on in gains)
@@ -267,4 +281,51 @@ ABLATIONS: dict[str, dict[str, object]] = {
 )
 def test_the_configuration_of_a_network_determines_its_system(family, config, system):
     model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
-    assert system_of(model) == system
+    focus_powers = (
+        read_table("mbt-table12").systems if config.get("attention", {}).keys() & {"focus_power"} else ()
+    )
+    assert printed_form(model, focus_powers).system == system
+
+
+OWN_ROWS: dict[str, tuple[str, dict[str, object]]] = {
+    "dust-temperature": ("dust", {"kind": "printed", "temperature": True}),
+    "dust-5-layers": ("dust", {"kind": "printed", "blocks": 5}),
+    "mh6-dust": ("dust", {"kind": "printed", "heads": 6}),
+    "mb-taylorformer-b-p5": ("mb-taylorformer", {"attention": {"focus_power": 5}}),
+    "mb-taylorformer-b-norm": ("mb-taylorformer", {"norm": "layer"}),
+    "mb-taylorformer-b-tasks": ("mb-taylorformer", {"tasks": ["dehaze", "derain"]}),
+    "vsr-transformer-features": ("vsr-transformer", {"features": 16}),
+}
+
+
+@pytest.mark.parametrize("system", OWN_ROWS)
+def test_what_the_papers_do_not_print_has_a_row_of_its_own(system):
+    family, config = OWN_ROWS[system]
+    model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
+    tables = map(read_table, ("dust-table4", "mbt-table2", "vsr-table1"))
+    assert printed_form(model).system == system
+    assert not any(system in table.systems for table in tables)
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ({"attention": vars(PRINTED), "first_residual": True}, ""),
+        ({}, "attention.focus_power = 8 (printed: 4)"),
+        ({"attention": {"position": "convolution"}}, "attention.remainder = sigmoid (printed: plain)"),
+    ],
+)
+def test_the_printed_and_the_released_network_have_the_papers_row_and_the_released_one_a_note(config, note):
+    card = Card("any", "mb-taylorformer", config, "any", "0" * 64, 1)
+    form = printed_form(Model(build_network("mb-taylorformer", config), card))
+    assert form.system == "mb-taylorformer-b"
+    assert note in form.note and bool(note) == bool(form.note)
+
+
+def test_the_bundled_sensing_weights_are_not_in_the_row_of_the_paper(tmp_path):
+    write_avenue(tmp_path)
+    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=["dust-cs20"])
+    (row,) = (row for row in found.rows if row.measured)
+    assert (row.system, row.weights, row.reference) == ("DUST with temperature", "dust-cs20", {})
+    note = "dust-cs20: not the paper's network, but its variant whose attention has a learnt temperature"
+    assert found.notes == (note,)

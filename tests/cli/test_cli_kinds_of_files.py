@@ -20,8 +20,6 @@ from vidrestore.media.reader import VideoReader
     "name, words",
     [
         ("f_cenc.mp4", ["encrypted; decrypt it first"]),
-        ("c12_resize.webm", ["frame 10: 64x96, but the stream began at 96x64", "-vf scale=96:64"]),
-        ("c20_range.ts", ["frame 25: yuvj420p, but the stream began in yuv420p"]),
         ("concat.ts", ["its times go back there; ffmpeg -i IN -map 0 -c copy OUT.mkv may mend it"]),
         ("aac_rate_change.ts", ["stream 1 (audio: aac)", "-c:a flac OUT.mkv"]),
         ("tiled.tif", ["holds tiles of width 32 in a TIFF"]),
@@ -36,6 +34,29 @@ def test_a_file_that_can_not_be_restored_is_refused_before_work_with_the_reason(
     said = capsys.readouterr().err
     assert all(word in said for word in words)
     assert [*source.parent.iterdir()] == [source]
+
+
+@pytest.mark.parametrize(
+    "name, count, words",
+    [
+        (
+            "c12_resize.webm",
+            30,
+            "20 frames are of another size or format (first 64x96 in yuv420p, at 0.400 s)",
+        ),
+        ("c20_range.ts", 50, "25 frames are of another size or format (first 96x64 in yuvj420p, at 2.480 s)"),
+    ],
+)
+def test_a_size_or_range_that_changes_inside_a_stream_is_said_and_refused_if_strict(
+    given, capsys, name, count, words
+):
+    source, output = given(name), given(name).with_name("out.mkv")
+    assert run(source, "-o", output, "--strict") == 1
+    assert words in capsys.readouterr().err and not output.exists()
+    assert run(source, "-o", output) == 0
+    assert f"warning: {words}; made like the first, 96x64 in yuv420p" in capsys.readouterr().err
+    assert {frame.planes[0].shape for frame in frames_of(output)} == {(64, 96)}
+    assert len(frames_of(output)) == count
 
 
 def test_graphics_are_never_deinterlaced(given, capsys):

@@ -42,6 +42,17 @@ def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(video):
     assert text.count('<section class="comparison">') >= 3 and 'name="viewport"' in text
 
 
+def test_a_report_begins_with_its_pictures_and_ends_with_settings(video):
+    page = video.with_name("page.html")
+    assert run(video, "--lossless", "--sigma", "5", "--report", page) == 0
+    text = page.read_text(encoding="utf-8")
+    marks = ("<h1>", 'class="slider"', "yellow: 32 grey levels", "grey levels before", "grey levels after")
+    places = [text.index(mark, text.index("<h1>")) for mark in (*marks, "Frame by frame", "sigma 5")]
+    assert places == sorted(places)
+    cells = re.findall(r'data-metric="noise" data-side="(\w+)"', text)
+    assert cells == ["reference", "measured"]
+
+
 def test_a_report_has_the_command_and_the_checksums_of_the_sidecar(video):
     page = video.with_name("page.html")
     assert run(video, "--lossless", "--sidecar", "--report", page) == 0

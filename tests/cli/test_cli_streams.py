@@ -1,5 +1,6 @@
 """Streams beside the video that the container of the output can't hold, through the command."""
 
+import struct
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from denoise_command import identity, run  # noqa: F401
 from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
-from written_videos import extras, packets, rich_video
+from written_videos import extras, mpeg_crc, packets, rich_video
 
+from vidrestore.media.probe import probe
 from vidrestore.media.sound import EncodedSound
 
 RATE = 22050
@@ -210,6 +212,55 @@ def test_data_for_machines_that_the_container_cannot_hold_is_left_out_with_a_war
     assert f"warning: .mkv can't hold stream {said}: left out" in capsys.readouterr().err
     assert run(source, "-o", tmp_path / "strict.mkv", "--strict") == 1
     assert run(source, "-o", tmp_path / "strict.mkv", "--strict", "--drop", "data") == 0
+
+
+def with_programme_guide(path: Path) -> Path:
+    """An MPEG-TS with a table of events (EIT) behind the first tables."""
+    write_video(path, 5, "mpeg2video")
+    content = b"\0\x01\xc1\0\0\0\x01\0\x01\0\x4e" + bytes(12)
+    section = b"\x4e" + struct.pack(">H", 0xF000 | len(content) + 4) + content
+    section += mpeg_crc(section)
+    data, packet = path.read_bytes(), b"\x47\x40\x12\x10\0" + section
+    path.write_bytes(data[: 4 * 188] + packet.ljust(188, b"\xff") + data[4 * 188 :])
+    return path
+
+
+def test_the_programme_guide_of_a_recorded_station_is_left_out_with_a_warning(tmp_path, capsys):
+    source = with_programme_guide(tmp_path / "in.ts")
+    assert run(source, "-o", tmp_path / "out.mkv") == 0
+    said = "can't hold stream 1 (data: epg, a programme guide): left out"
+    assert said in capsys.readouterr().err
+
+
+def with_sipr(path: Path, packets: int = 40) -> Path:
+    """An AVI whose sound is said to be that of RealMedia, SIPR of 20 bytes for 10 ms; any bytes are noise."""
+    noise = np.random.default_rng(1)
+    with av.open(str(path), "w") as output:
+        video = output.add_stream("mpeg4", rate=25, width=64, height=48)
+        sound = output.add_stream("pcm_u8", rate=8000, layout="mono")
+        output.start_encoding()
+        for number in range(packets // 4):
+            output.mux(video.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
+        for number in range(packets):
+            packet = av.Packet(noise.integers(0, 255, 20, np.uint8).tobytes())
+            packet.stream, packet.time_base, packet.pts = sound, Fraction(1, 400), number
+            output.mux(packet)
+        output.mux(video.encode(None))
+    data = bytearray(path.read_bytes())
+    header = data.index(b"auds")
+    struct.pack_into("<II", data, header + 20, 1, 100)  # packets a second
+    struct.pack_into("<HHIIHH", data, data.index(b"strf", header) + 8, 0x130, 1, 16000, 2000, 20, 0)
+    path.write_bytes(data)
+    return path
+
+
+def test_sound_of_realmedia_that_matroska_has_no_writer_for_is_encoded_again(tmp_path, capsys):
+    source = with_sipr(tmp_path / "in.avi")
+    assert probe(str(source)).streams[1].codec == "sipr"
+    assert run(source, "-o", tmp_path / "out.mkv") == 0
+    assert "stream 1, sipr: encoded again as FLAC" in capsys.readouterr().err
+    with av.open(str(tmp_path / "out.mkv")) as opened:
+        assert sum(frame.samples for frame in opened.decode(audio=0)) == 40 * 160
 
 
 def test_sound_of_an_unknown_codec_is_left_out_beside_other_sound_and_refused_alone(tmp_path, capsys):

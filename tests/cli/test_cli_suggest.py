@@ -12,14 +12,20 @@ import pytest
 import torch
 from command_line import run as command
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
-from sample_videos import write_video
+from sample_videos import cut_short, write_video
 from scanned_videos import interlaced, moments, telecined, write_frames
 from typer.main import get_command
 
 from vidrestore.cli.app import app
+from vidrestore.evaluation import variant_sheet
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs import suggestion
 from vidrestore.jobs.suggestion import edge_ratio
+from vidrestore.media.formats import layout_of
 from vidrestore.media.pictures import png, read_rgb
+from vidrestore.tasks import TASKS
+
+DENOISE = TASKS["denoise"]
 
 run = partial(command, "suggest")
 
@@ -124,11 +130,16 @@ def test_several_findings_are_one_command_and_all_commands_are_understood(video,
         command.make_context(name, rest, parent=group.make_context("vidrestore", list(arguments)))
 
 
-def test_an_interlaced_video_of_a_tapes_size_is_shown_at_its_best(tmp_path, levels, capsys):
+@pytest.mark.parametrize("noise", [0.0, 5.0])
+def test_the_first_command_for_a_tape_is_that_of_the_readme(tmp_path, levels, capsys, repository, noise):
+    levels["noise"] = noise
     write_frames(tmp_path / "tape.mkv", interlaced(moments(24)), Fraction(25), order="tt")
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
     assert verdicts["interlacing"] == "yes"
-    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --quality best --double-rate" in lines
+    assert lines[0] == f"vidrestore denoise {tmp_path / 'tape.mkv'} --double-rate"
+    assert [line for line in lines if " denoise " in line] == lines[:1]
+    for page in ("README.md", "examples/README.md"):
+        assert "vidrestore denoise tape.avi --double-rate" in (repository / page).read_text()
 
 
 @pytest.mark.parametrize("kind, verdict", [("film", "yes"), ("whole", "no")])
@@ -178,13 +189,39 @@ def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(video, levels
     page = video.with_name("sheet.html")
     assert run(video, "--sheet", page, "--device", "cpu") == 0
     names = "as it is, denoise, denoise at strength 0.7, denoise at strength 0.4"
-    assert f"from left to right: {names}" in capsys.readouterr().out.replace("\n  ", " ")
+    assert f": {names}" in capsys.readouterr().out.replace("\n  ", " ")
     text = page.read_text(encoding="utf-8")
     assert f"<code>vidrestore denoise &#x27;{video}&#x27; <span>--strength</span> 0.7</code>" in text
     pictures = pictures_of(page)
     assert len(pictures) == 3 * 4
     assert all((pictures[0] == each).all() for each in pictures[1:4])  # the model changes nothing
     assert (pictures[0] != pictures[4]).any()  # another place
+
+
+def test_a_sheet_of_noisy_fields_of_more_rows_than_it_shows_is_made(tmp_path, levels, monkeypatch):
+    """Fields are woven, from both of a frame, only where noise is removed."""
+    monkeypatch.setattr(variant_sheet, "LARGEST", (112, 160))
+    monkeypatch.setattr(variant_sheet, "STRENGTHS", (1.0,))
+    monkeypatch.setitem(TASKS, "denoise", DENOISE)
+    tape, levels["noise"] = tmp_path / "tape.mkv", 5.0
+    write_frames(tape, interlaced(moments(16, sigma=20)), order="tt")
+    assert run(tape, "--sheet", tape.with_name("sheet.png"), "--device", "cpu", "-q") == 0
+    assert (read_rgb(tape.with_name("sheet.png")) > 0).any()
+
+
+@pytest.mark.parametrize("rows", [89, 90, 91, 93])
+def test_a_crop_begins_with_a_row_of_the_same_field_and_has_both_fields_of_a_frame(rows):
+    pixels = layout_of("yuv420p").format
+    planes = tuple(np.arange(plane)[:, None] % 2 + np.zeros(16) for plane in (rows * 2, rows, rows))
+    video = VideoInfo(0, "", 16, rows * 2, pixels, Fraction(1))
+    (crop,), small = variant_sheet.cropped([Frame(planes, 0, second=planes)], video, (rows, 16))
+    assert (small.height, len(crop.planes[0]), len(crop.second[0])) == (rows, rows, rows)
+    assert all((plane[::2] == 0).all() for plane in (*crop.planes, *crop.second))
+
+
+def test_a_video_that_is_cut_short_is_looked_at_where_it_begins(given, levels, capsys):
+    verdicts, _ = found_in(given("film_cut_short.mp4"), capsys)
+    assert verdicts["interlacing"] == "no"
 
 
 def test_a_sheet_may_be_one_picture(video, levels):
@@ -199,3 +236,14 @@ def test_a_sheet_may_be_one_picture(video, levels):
 def test_what_can_not_be_looked_at_is_refused(arguments, message, capsys):
     assert run(*arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_video_cut_short_before_the_first_place_is_looked_at_as_far_as_it_goes(tmp_path, capsys, levels):
+    film = tmp_path / "in.mp4"
+    write_video(film, 60, "libx264", size=(96, 80), container={"movflags": "faststart"})
+    cut_short(film, 0.05)
+    verdicts, _ = found_in(film, capsys)
+    assert verdicts["damage"] == "yes" and verdicts["blur"] == "no"
+    cut_short(film, 0.3)
+    assert run(film, "--device", "cpu") == 1
+    assert "0 frames that can be decoded" in capsys.readouterr().err

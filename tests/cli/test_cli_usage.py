@@ -6,6 +6,7 @@ import pytest
 import torch
 from command_line import run
 
+from vidrestore import option_values
 from vidrestore.errors import OptionError
 from vidrestore.restorers.devices import gpu_advice, torch_device
 
@@ -18,6 +19,7 @@ from vidrestore.restorers.devices import gpu_advice, torch_device
         ("denoise a.mp4 --crf high", ("--crf", "number")),
         ("denoise a.mp4 --shard 9/8", ("--shard", "from 1/8 to 8/8", "got '9/8'")),
         ("denoise a.mp4 --shard 0/4", ("--shard", "from 1/8 to 8/8")),
+        ("denoise a.mp4 --shard 1/1000000000", ("--shard", "N up to 4096")),
         ("denoise a.mp4 --engine moon", ("'moon' is not one of 'local', 'ray'",)),
         ("denoise a.mp4 --sigm 3", ("--sigm", "--sigma")),
         ("denoise a.mp4 --zzz", ("--zzz", "denoise --help")),
@@ -40,10 +42,32 @@ from vidrestore.restorers.devices import gpu_advice, torch_device
         ("denoise a.mp4 -o", ("requires an argument; see vidrestore denoise --help",)),
         ("denoise a.mp4 --best --fast", ("--fast and --best exclude each other",)),
         ("denoise a.mp4 --report page.pdf", ("--report page.pdf", "page.html")),
-        ("weights download", ("Did you mean 'pull'",)),
+        ("weights download", ("here it is weights pull",)),
         ("run a.mp4 --steps denoise --set denoise.sigma", ("as in denoise.sigma=VALUE",)),
         ("denoize a.mp4", ("'denoize'", "'denoise'")),
-        ("upscale a.mp4", ("'upscale'", "Did you mean 'sr'")),
+        ("upscale a.mp4", ("No such command 'upscale'; here it is sr; see vidrestore --help",)),
+        ("version", ("here it is --version",)),
+        ("list-models", ("here it is weights list",)),
+        ("Enhance a.mp4", ("here it is suggest IN, for commands to try",)),
+        ("deinterlace a.mp4", ("here it is denoise IN, which makes whole frames of fields",)),
+        ("denoise a.mp4 -x4", ("No such option: -x4, which is for sr; both", "run IN --steps denoise,sr")),
+        ("denoise a.mp4 --scale 2", ("which is for sr; both in one go: vidrestore run IN --steps denoise",)),
+        ("run a.mp4 --steps sr --scale 2", ("of one step, it is --set sr.scale=VALUE",)),
+        ("denoise a.mp4 --deinterlace", ("fields become whole frames without an option",)),
+        ("denoise a.mp4 --no-sound", ("here it is --drop audio",)),
+        ("denoise a.mp4 --format mp4", ("the name says it, as in -o out.mp4",)),
+        ("denoise a.mp4 --format=mp4", ("the name says it, as in -o out.mp4",)),
+        ("denoise a.mp4 -r", ("here it is --recursive",)),
+        ("denoise a.mp4 --half", ("here it is --precision bf16",)),
+        ("denoise a.mp4 -d cuda", ("here it is --device cuda",)),
+        ("sr a.mp4 -s 2", ("here it is --scale 2",)),
+        ("denoise a.mp4 --strength much", ("expected a number from 0 to 1, such as 0.8, got 'much'",)),
+        ("denoise a.mp4 --strength 180%", ("strength must be less than or equal to 1, found 1.8",)),
+        ("denoise a.mp4 --device 0", ("device '0' is unknown; here it is cuda:0",)),
+        ("denoise a.mp4 --device rocm", ("for a GPU of AMD, it is cuda with PyTorch's build for ROCm",)),
+        ("bench --device xpu", ("GPUs of Intel are not supported",)),
+        ("denoise a.mp4 --device tpu", ("not supported; expected auto, cpu, cuda, cuda:N or mps",)),
+        ("denoise a.mp4 --device cuda:x", ("device 'cuda:x' is unknown; expected auto, cpu, cuda",)),
         ("denoise a.mp4 --verbos", ("--verbose",)),
         ("denoise a.mp4 --preview 1s --dry-run", ("--preview", "--dry-run", "leave one out")),
         ("denoise -", ("-o FILE",)),
@@ -102,7 +126,7 @@ def test_cuda_on_a_pytorch_without_it_is_an_error_with_its_build_and_the_remedy(
     assert "pip install" in str(gpu_advice())
     monkeypatch.setattr("torch.version.cuda", "13.0")
     assert gpu_advice() is None
-    for device, reason in (("tpu", "device 'tpu' is unknown"), ("meta", "not supported")):
+    for device, reason in (("tpu", "device 'tpu' is unknown"), ("meta", "expected auto, cpu")):
         with pytest.raises(OptionError, match=reason):
             torch_device(device)
 
@@ -133,6 +157,22 @@ def test_an_output_without_its_option_is_reported_before_any_work(tmp_path, caps
     assert capsys.readouterr().err == (
         "vidrestore: out.mp4: no such file; if it is to be written, use -o out.mp4\n"
     )
+
+
+def test_advice_can_be_pasted(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("tape one.mp4", "a run.toml"):
+        (tmp_path / name).touch()
+    assert run("tape one.mp4") == 2
+    assert "such as vidrestore denoise 'tape one.mp4'\n" in capsys.readouterr().err
+    assert run("train", "a run.toml") == 2 and "as in --config 'a run.toml'" in capsys.readouterr().err
+    assert run("denoise", "tape", "one.mp4") == 2
+    line = "no such file, but 'tape one.mp4' is one: a name with blanks is put in quotation marks"
+    assert capsys.readouterr().err == f"vidrestore: tape: {line}\n"
+
+
+def test_percents_are_shares():
+    assert option_values.share("80%") == option_values.share("0.8") == 0.8
 
 
 @pytest.mark.parametrize("arguments", [[], ["weights"]])

@@ -1,17 +1,21 @@
 """Locks of jobs: one process at a time, freed by the end of a process in whatever way."""
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from vidrestore.errors import MediaError
-from vidrestore.files.locks import BusyError, locked
+from vidrestore.errors import BusyError, MediaError
+from vidrestore.files.locks import LocksRefusedError, locked
+from vidrestore.jobs.resume import WorkFolder
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 HOLDER = """
@@ -81,3 +85,64 @@ def test_a_lock_is_never_taken_through_a_link(tmp_path, dangling):
     with pytest.raises(MediaError, match=r"job.lock: .*symbolic links"), locked(tmp_path / "job.lock"):
         pass
     assert not victim.exists() if dangling else victim.read_text() == "precious"
+
+
+def refused(error: int) -> Callable[..., None]:
+    def flock(*arguments: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    return flock
+
+
+@posix
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_share_that_refuses_locks_is_named_and_work_continues_alone(tmp_path, monkeypatch, error):
+    monkeypatch.setattr("fcntl.flock", refused(error))
+    with (
+        pytest.raises(LocksRefusedError, match=f"{tmp_path.parent}: this file system"),
+        locked(tmp_path / "job.lock"),
+    ):
+        pass
+    folder = WorkFolder(str(tmp_path / "out.mkv"))
+    with folder.locked():
+        assert len(folder.warnings) == 1 and f"{tmp_path}: this file system" in folder.warnings[0]
+    with pytest.raises(LocksRefusedError, match="`work_dir` on another disk"), folder.locked(shared=True):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@posix
+def test_where_locks_are_refused_the_one_in_the_folder_for_the_work_excludes_others(tmp_path, monkeypatch):
+    flock, path = fcntl.flock, str(tmp_path / "share")
+
+    def refusing(descriptor: int, operation: int) -> None:
+        if os.path.realpath(f"/proc/self/fd/{descriptor}").startswith(path):
+            refused(errno.ENOLCK)()
+        flock(descriptor, operation)
+
+    (tmp_path / "share").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setattr("fcntl.flock", refusing)
+    folders = [WorkFolder(f"{path}/out.mkv", str(tmp_path / "work")) for _ in range(2)]
+    with folders[0].locked():
+        assert folders[0].warnings == []
+        with pytest.raises(BusyError), folders[1].locked():
+            pass
+    assert list((tmp_path / "share").iterdir()) == list((tmp_path / "work").iterdir()) == []
+
+
+@posix
+def test_a_lock_that_is_a_file_alone_is_named_with_its_host_and_age(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fcntl.flock", refused(errno.ENOSYS))
+    path = tmp_path / "job.lock"
+    with locked(path):
+        marker = path.read_text()
+    path.write_text(marker.replace(marker.split()[1], "gone.example"))
+    os.utime(path, (0, time.time() - 7200))
+    with (
+        pytest.raises(BusyError, match="the host gone.example wrote 2.0 h ago.*or remove") as caught,
+        locked(path),
+    ):
+        pass
+    assert caught.value.host == "gone.example" and path.exists()
+    assert "flock" not in capsys.readouterr().err

@@ -10,8 +10,7 @@ import pytest
 from sample_videos import write_video
 
 import vidrestore
-from vidrestore.errors import MediaError, VidRestoreError
-from vidrestore.files.locks import BusyError
+from vidrestore.errors import BusyError, MediaError, VidRestoreError
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.training.checkpoints import read_checkpoint
 from vidrestore.weights import load_model

@@ -126,14 +126,14 @@ class Command:
             self.code = self.commands.ask({"wait": self.pid, "block": False})
         return self.code is not None
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = 300) -> int:
         """The exit code."""
-        wait_for(self.is_done, seconds)
+        wait_for(self.is_done, seconds, lambda: self.said)
         return self.code
 
-    def until(self, condition: Callable[[], object]) -> Command:
+    def until(self, condition: Callable[[], object], seconds: float = 300) -> Command:
         """Wait until something is so; the command must still be at work then."""
-        wait_for(lambda: condition() or self.is_done())
+        wait_for(lambda: condition() or self.is_done(), seconds, lambda: self.said)
         assert condition(), f"ended with {self.code}: {self.said}"
         return self
 
@@ -207,8 +207,11 @@ def segments(output: Path) -> list[str]:
     return sorted(path.name for path in work_of(output).glob("*.segment"))
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(
+    condition: Callable[[], object], seconds: float = 60, said: Callable[[], str] = lambda: ""
+) -> None:
+    """Wait until something is so; after `seconds`, fail with what was said until then."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"waited in vain for {seconds} s: {said()}"
         time.sleep(0.003)

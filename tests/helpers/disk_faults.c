@@ -74,6 +74,10 @@ int ftruncate64(int fd, off64_t size)
 {
     return fails_open("ftruncate", fd) ? -1 : REAL(int, "ftruncate64", int, off64_t)(fd, size);
 }
+int flock(int fd, int operation)
+{
+    return fails_open("flock", fd) ? -1 : REAL(int, "flock", int, int)(fd, operation);
+}
 int unlink(const char *path)
 {
     return fails("unlink", path) ? -1 : REAL(int, "unlink", const char *)(path);

@@ -2,6 +2,8 @@
 it.
 """
 
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -133,3 +135,9 @@ def extras(audio: Sequence[str] = ("aac",), subtitles: Sequence[str] = (), **mor
 
 def rich_video(path: Path, content: Content) -> SourceInfo:
     return probe(str(write_content(path, content)))
+
+
+def mpeg_crc(data: bytes) -> bytes:
+    """CRC-32/MPEG-2: that of zlib with the bits of each byte, and of the result, in the other order."""
+    mirrored = bytes(int(f"{byte:08b}"[::-1], 2) for byte in data)
+    return struct.pack(">I", int(f"{zlib.crc32(mirrored) ^ 0xFFFFFFFF:032b}"[::-1], 2))

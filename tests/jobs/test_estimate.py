@@ -30,13 +30,14 @@ class Seeing(IdentityRestorer):
     """Changes nothing, and notes how many frames its clips have."""
 
     facts = Facts("seeing", clip=12, overlap=4, radius=2)
-    team = 1
 
     def __init__(self, input_kind: Any) -> None:
         self.input_kind, self.seen = input_kind, list[int]()
 
     def memory(self, height: int, width: int) -> int:
         return 1
+
+    part_memory = memory
 
     def restore(self, clip: Any, sigma: Any, **more: Any) -> Any:
         self.seen.append(len(clip[0]))

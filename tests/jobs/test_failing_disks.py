@@ -26,8 +26,8 @@ from training_runs import SMALL_VALIDATION, write_clips, write_config
 from written_videos import pictures
 
 from vidrestore.cli.inputs import run_each
-from vidrestore.errors import MediaError
-from vidrestore.events import Event, Failed
+from vidrestore.errors import BusyError, MediaError
+from vidrestore.events import Event, Failed, Warned
 from vidrestore.media.file_bytes import FileBytes
 from vidrestore.media.reader import VideoReader
 
@@ -81,6 +81,31 @@ def test_any_error_of_the_system_fails_the_input_at_work_and_no_other(capsys):
     assert (failed.source, failed.exit_code) == ("b", 1)
     assert failed.message.startswith("b.lock: can't be read or written (Stale file handle); check the disk")
     assert "1 of 3 inputs failed: b" in capsys.readouterr().err
+
+
+def test_an_input_of_another_process_has_its_turn_at_the_end_and_is_waited_for(monkeypatch):
+    monkeypatch.setattr("vidrestore.cli.inputs._POLL", 0)
+    turns: list[str] = []
+
+    def work(source: str) -> int:
+        turns.append(source)
+        if source == "a" and len(turns) < 5:
+            raise BusyError("a: another process works on this already")
+        return 0
+
+    events: list[Event] = []
+    assert run_each(["a", "b", "c"], work, events.append) == 0
+    assert turns == ["a", "b", "c", "a", "a"]
+    assert [event.message for event in events if isinstance(event, Warned)] == [
+        "another process works on this; it is looked at again at the end"
+    ]
+
+
+def test_the_lock_of_a_host_that_may_be_gone_is_not_waited_for():
+    def work(source: str) -> int:
+        raise BusyError("another process", "gone.example")
+
+    assert run_each(["a", "b"], work, lambda event: None) == 1
 
 
 def test_a_full_stdout_ends_the_batch(monkeypatch):
@@ -337,6 +362,39 @@ def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing
             assert code == 0 or finished, f"{call} {nth} {once}: {said}\n{again}"
             assert work.outputs() == expected, f"{call} {nth} {once}: {said}"
             assert not leftovers_in(folder), f"{call} {nth} {once}: {said}\n{again}"
+
+
+REFUSALS = [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("error", REFUSALS)
+def test_a_share_without_locks_is_written_to_with_a_warning(failing, tmp_path, error, elsewhere):
+    source, share = tmp_path / "film.mkv", tmp_path / "share"
+    write_video(source, 45)
+    share.mkdir()
+    (tmp_path / "work").mkdir()
+    options = ["-o", share / "out.mkv", "--lossless", *["--work-dir", tmp_path / "work"][: 2 * elsewhere]]
+    code, said = failing.run("denoise", source, *options, before=fault("flock", "/share/", error=error))
+    warned = "refuses locks" in said
+    assert code == 0 and "Traceback" not in said, said
+    assert warned == (error != errno.ENOSYS and not elsewhere), said
+    assert pictures(share / "out.mkv") == pictures(source)
+    assert [path.name for path in share.iterdir()] == ["out.mkv"] and not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.faults
+def test_two_batches_into_one_folder_share_its_files_and_both_end_well(commands, tmp_path):
+    films(tmp_path / "films")
+    arguments = ("denoise", tmp_path / "films", "-o", tmp_path / "out", "--lossless")
+    runs = [commands.start(*arguments, slow_clip=0.3) for _ in range(2)]
+    assert [run.wait() for run in runs] == [0, 0], [run.said for run in runs]
+    assert not any("Traceback" in run.said for run in runs)
+    for name in "abc":
+        assert pictures(tmp_path / "out" / f"{name}.denoised.mkv") == pictures(tmp_path / f"films/{name}.mkv")
+    assert sum(run.said.count("finished before") for run in runs) >= 1
+    assert len(list((tmp_path / "out").iterdir())) == 3
 
 
 @pytest.mark.faults

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -236,3 +237,31 @@ def test_the_package_offers_its_parts_lazily():
     assert vidrestore.EncoderOptions is EncoderOptions and vidrestore.errors.OptionError is OptionError
     assert {"restore", "restore_frames", "weights"} <= set(dir(vidrestore))
     assert not loaded_by("import vidrestore; dir(vidrestore)") & HEAVY
+
+
+@pytest.mark.parametrize(
+    "frames, words",
+    [
+        (np.zeros((5, 3, 16, 24), np.uint8), "got (5, 3, 16, 24); channels come last: transpose(0, 2, 3, 1)"),
+        (torch.zeros((5, 3, 16, 24)), "channels come last: permute(0, 2, 3, 1)"),
+        (np.zeros((16, 24, 3), np.uint8), "got (16, 24, 3); one frame is frames[None]"),
+        (np.zeros((5, 16, 24), np.uint8), "of grey pictures it is numpy.repeat(frames[..., None], 3, -1)"),
+        (np.zeros((5, 16, 24, 4), np.uint8), "without transparency it is frames[..., :3]"),
+        (np.zeros((0, 16, 24, 3), np.uint8), "got (0, 16, 24, 3); no pixels are in it"),
+        (np.zeros((5, 16, 24, 3), np.uint16), "got uint16; of 16 bits, divide by 65535"),
+        ([av.VideoFrame(24, 16, "rgb24")], 'got VideoFrame; of PyAV it is frame.to_ndarray(format="rgb24")'),
+        ([np.zeros((3, 16, 24), np.uint8)], "got (3, 16, 24); channels come last: transpose(1, 2, 0)"),
+        ([np.zeros((5, 16, 24, 3), np.uint8)], "of several frames, pass the array itself"),
+    ],
+    ids=str,
+)
+def test_frames_of_another_form_are_refused_with_what_makes_them_fit(frames, words):
+    with pytest.raises(OptionError) as error:
+        list(vidrestore.Restorer(IDENTITY)(frames))
+    assert words in str(error.value)
+
+
+def test_a_device_of_torch_is_its_name_and_a_restorer_shows_its_settings():
+    restorer = vidrestore.Restorer(IDENTITY, device=torch.device("cpu"), strength=0.5)
+    assert restorer.options.device == "cpu"
+    assert repr(restorer) == "Restorer(task='<identity>', strength=0.5, device='cpu')"

@@ -7,10 +7,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from sample_pictures import write_picture
+from sample_videos import write_video
 
+import vidrestore
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.naming import expand_sources, is_our_output, named_outputs, output_for
+from vidrestore.jobs.naming import expand_sources, is_our_output, named_outputs, notes_on, output_for
 from vidrestore.jobs.request import Step
 from vidrestore.media.source import Source, Target
 
@@ -186,3 +189,39 @@ def test_a_folder_for_outputs_that_can_not_be_made_is_named_before_work(tree, mo
     monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(number, os.strerror(number))))
     with pytest.raises(MediaError, match=r"none: this folder for the outputs can't be made \(.*\); choose"):
         Batch([f"{tree}/a.mp4"], f"{tree}/none/out.mp4", [Step("denoise")])
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A folder with a user's videos that are named like outputs, and two outputs."""
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for name in ("a.mkv", "holiday.preview.mp4", "clip.x2.mp4", "b.mkv", "b.denoised.mkv"):
+        write_video(folder / name, 3, "libx264")
+    vidrestore.restore(folder / "a.mkv", folder / "moved.denoised.mkv", task="<identity>")
+    return folder
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.m*"])
+def test_a_users_video_that_is_named_like_an_output_is_an_input_and_what_is_left_out_is_named(mixed, pattern):
+    inputs = [f"{mixed}{pattern}"]
+    assert names(expanded(inputs)) == ["a.mkv", "b.mkv", "clip.x2.mp4", "holiday.preview.mp4"]
+    notes = [note for _, note in notes_on([Source(inputs[0])], recursive=False, photos=False)]
+    assert notes == [
+        "left out, as vidrestore made them, by their tags: moved.denoised.mkv",
+        "left out, named like outputs of others there; name one alone to restore it: b.denoised.mkv",
+    ]
+
+
+def test_a_folder_of_outputs_alone_is_an_error_that_names_them(mixed):
+    for path in mixed.iterdir():
+        if path.name != "moved.denoised.mkv":
+            path.unlink()
+    with pytest.raises(MediaError, match="holds no video file to restore; left out, as .*moved.denoised.mkv"):
+        expanded([str(mixed)])
+
+
+def test_outputs_of_photos_are_left_out_beside_their_photos(tmp_path):
+    for name in ("a.png", "a.denoised.png", "b.denoised.png"):
+        write_picture(tmp_path / name, (1, 2, 3))
+    assert names(expanded([str(tmp_path)], photos=True)) == ["a.png", "b.denoised.png"]

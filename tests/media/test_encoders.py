@@ -156,6 +156,11 @@ HOLES = [  # in the table, by the source: refused with a way out
       for name in (X264, "libx265", SVT, "ffv1")),
 ]  # fmt: skip
 WRONG = [  # options
+    (
+        "a.mp4",
+        given(encoder="hevc_nvenc"),
+        r"no encoder 'hevc_nvenc': encoders of GPUs are not used; did you mean libx265\? this version has",
+    ),
     ("a.mp4", given(encoder="h265"), r"no encoder 'h265'; did you mean libx265\? this version has: libx264"),
     ("a.mkv", given(encoder="ffv1", crf=10), "ffv1 has no crf"),
     ("a.mkv", given(encoder="ffv1", preset="fast"), "ffv1 has no presets"),

@@ -233,6 +233,22 @@ def test_even_bars_take_no_part():
     assert look is not None and (look.kind, look.order) == ("fields", "tff")
 
 
+def test_a_black_picture_with_a_dot_before_the_fields_hides_nothing(recwarn):
+    dot = np.zeros(SIZE, np.float32)
+    dot[60, 80:84] = 200
+    pictures = [dot] + [frame.astype(np.float32) for frame in interlaced(moments(24))]
+    look = look_at(iter(pictures))
+    assert (look.kind, look.order) == ("fields", "tff")
+    assert look_at(iter([dot] * 16)) is None
+    assert not recwarn.list
+
+
+def test_a_crop_changes_nothing_in_how_a_video_was_scanned(given):
+    with VideoReader(str(given("mkv_pixelcrop.mkv")), scan="auto") as reader:
+        assert reader.scan.in_words is None
+        assert next(reader.frames()).planes[0].shape == (104, 136)
+
+
 def test_the_lowest_lines_of_a_tape_take_no_part(tmp_path):
     frames = []
     for number, picture in enumerate(interlaced(moments(28, 0.4))):

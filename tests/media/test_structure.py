@@ -179,6 +179,23 @@ def test_repeated_packets_and_joined_recordings_are_not_damage(tmp_path, packets
     assert list(broken_structure(str(path))) == []
 
 
+def test_hidden_frames_of_vp8_with_the_time_of_the_one_before_are_neither_damage_nor_frames(tmp_path):
+    data, frames = of_kind("ivf"), list[bytes]()
+    path, place = tmp_path / "hidden.ivf", 32
+    while place < len(data):
+        (size,) = struct.unpack_from("<I", data, place)
+        frames.append(data[place + 12 : place + 12 + size])
+        place += 12 + size
+    hidden = bytes([frames[5][0] & 0xEF]) + frames[5][1:]  # decoded, never shown
+    parts = [(time, frame) for time, frame in enumerate(frames)]
+    parts[6:6] = [(5, hidden)] * 3
+    blocks = (struct.pack("<IQ", len(frame), time) + frame for time, frame in parts)
+    path.write_bytes(data[:24] + struct.pack("<I", len(parts)) + data[28:32] + b"".join(blocks))
+    with VideoReader(str(path)) as reader:
+        assert [frame.pts for frame in reader.frames()] == [*range(12)]
+    assert not reader.damage.found
+
+
 def test_realmedia_that_was_written_to_a_pipe_is_not_damaged(tmp_path):
     path = written(tmp_path / "live.rm")
     data = path.read_bytes()
@@ -187,15 +204,16 @@ def test_realmedia_that_was_written_to_a_pipe_is_not_damaged(tmp_path):
     assert list(broken_structure(str(path))) == []
 
 
-def with_encoding(path, encoding):
-    """Write Matroska whose sound is said to be encoded so; the packets stay as they are."""
+def with_encoding(path, encoding, track=2):
+    """Write Matroska whose sound, or video, is said to be encoded so; the packets stay as they are."""
     with av.open(path, "w", format="matroska", container_options={"write_crc32": "0"}) as container:
         video = container.add_stream("mpeg4", rate=25, width=64, height=48)
         sound = container.add_stream("pcm_s16le", rate=8000, layout="mono")
         container.mux(video.encode(av.VideoFrame(64, 48, "yuv420p")))
         container.mux([*sound_packets(sound, 400, step=400), *video.encode(None)])
     data = path.read_bytes()
-    entry = data.index(b"\xd7\x81\x02\x73\xc5\x88") + 3  # number 2; its UID and flag make room for encodings
+    # behind the track's number; its UID and flag make room for encodings
+    entry = data.index(b"\xd7\x81" + bytes([track]) + b"\x73\xc5\x88") + 3
     encodings = bytes.fromhex(encoding)
     path.write_bytes(data[:entry] + encodings + data[entry + len(encodings) :])
     return str(path)
@@ -316,3 +334,28 @@ def test_the_structure_is_walked_once_in_the_pass_that_reads_all(tmp_path, monke
         list(reader.frames())
         assert reader.damage.messages == ["a part is missing"] and reader.damage.found
     assert walks == [str(path)]
+
+
+def nested(kind: bytes, levels: int) -> bytes:
+    """Boxes of one kind within each other, the innermost empty."""
+    box = b""
+    for _ in range(levels):
+        box = struct.pack(">I", 8 + len(box)) + kind + box
+    return box
+
+
+@pytest.mark.parametrize("levels, is_sound", [(9, True), (5000, False)])
+def test_boxes_nested_deeper_than_ffmpeg_reads_are_damage(tmp_path, levels, is_sound):
+    path, tree = tmp_path / "nested.mp4", nested(b"trak", levels)
+    path.write_bytes(of_kind("mp4") + struct.pack(">I", 8 + len(tree)) + b"moov" + tree)
+    assert (list(broken_structure(str(path))) == []) == is_sound
+
+
+@pytest.mark.parametrize(
+    "encoding, words", [(ENCRYPTED, "encrypted"), (COMPRESSED + "01", "compressed by bzip2")]
+)
+def test_a_video_that_ffmpeg_cannot_undo_is_named_so(tmp_path, encoding, words):
+    path = Path(with_encoding(tmp_path / "odd.mkv", encoding, track=1))
+    path.write_bytes(path.read_bytes().replace(b"\0\0\1\xb6", b"\x55\x66\x77\x88"))  # no picture begins
+    with pytest.raises(MediaError, match=f"the video is {words}, which FFmpeg can't undo; decrypt it first"):
+        probe(str(path))

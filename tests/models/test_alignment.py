@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import imresize
-from vidrestore.models.alignment import _block_difference, aligned, dense_motion, luma_of
+from vidrestore.models.alignment import _block_difference, _least, _median, aligned, dense_motion, luma_of
 
 
 def scene(height: int, width: int, seed: int = 1) -> Tensor:
@@ -71,3 +71,18 @@ def test_differences_are_means_over_blocks_whose_borders_are_repeated():
     result = _block_difference(pictures, reference, 2)
     padded = F.pad((pictures - reference).abs(), [2] * 4, mode="replicate")
     torch.testing.assert_close(result, padded.unfold(2, 5, 1).unfold(3, 5, 1).mean((4, 5)))
+
+
+def test_motion_is_smoothed_by_the_median_of_nine_pixels():
+    flow = torch.randint(0, 9, (2, 2, 7, 12)).float()
+    padded = F.pad(flow, (1, 1, 1, 1), mode="replicate")
+    around = padded.unfold(2, 3, 1).unfold(3, 3, 1).flatten(-2)
+    assert torch.equal(_median(flow), around.median(-1).values)
+
+
+def test_of_equal_costs_the_first_is_the_least():
+    cost = torch.randint(0, 4, (2, 25, 6, 10)).float()
+    least, index = _least(cost)
+    expected = torch.tensor(cost.numpy().argmin(1))[:, None]  # the first, by NumPy's manual
+    assert torch.equal(index, expected.float())
+    assert torch.equal(least, cost.gather(1, expected))

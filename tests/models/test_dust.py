@@ -1,12 +1,17 @@
 """DUST as printed: counts, equality with the algorithm it unfolds, the fast form."""
 
+import math
+
 import pytest
 import torch
 from recovery_systems import moved
 
 from vidrestore.models.dust import Dust, DustConfig, dct_dictionary, soft_threshold
+from vidrestore.models.dust_sigma import config_of
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.papers.recovery import recover, weighted_attention
+from vidrestore.weights import load_model
+from vidrestore.weights.checkpoint import save_model
 
 
 def small(**changes: object) -> DustConfig:
@@ -49,15 +54,47 @@ def test_an_untrained_denoiser_with_threshold_zero_returns_its_input():
 
 
 @pytest.mark.parametrize("measurements", [None, 6])
-@pytest.mark.parametrize("blocks", [1, 2, 3, 5])
-def test_dust_at_initialisation_is_the_first_iterations_of_algorithm_1(measurements, blocks):
+@pytest.mark.parametrize(("blocks", "c"), [(1, 1.0), (2, 1.0), (3, 2.5), (5, 1.0)])
+def test_dust_at_initialisation_is_the_first_iterations_of_algorithm_1(measurements, blocks, c):
     torch.manual_seed(0)
-    network = Dust(small(measurements=measurements, blocks=blocks)).double()
+    network = Dust(small(measurements=measurements, blocks=blocks, c=c, lambda1=0.7)).double()
     patches = 255 * torch.rand(7, 16, dtype=torch.float64)
     sensing = torch.eye(16, dtype=torch.float64) if measurements is None else network.sensing.detach()
-    dictionary, threshold = network.dictionary.detach(), float(network.threshold.detach())
-    expected = recover(patches @ sensing.mT, sensing, dictionary, iterations=blocks, lambda1=threshold)
+    dictionary = network.dictionary.detach()
+    expected = recover(patches @ sensing.mT, sensing, dictionary, iterations=blocks, lambda1=0.7, c=c)
     torch.testing.assert_close(network(network.measure(patches)[None])[0], expected, atol=1e-4, rtol=0)
+
+
+def test_lambda1_and_c_act_by_their_quotient_as_in_equation_15():
+    torch.manual_seed(2)
+    network = Dust(small(measurements=6, lambda1=8.0)).double()
+    measured = network.measure(255 * torch.rand(3, 5, 16, dtype=torch.float64))
+    before = network(measured)
+    network.step.data.fill_(4.0)  # a fourth of the threshold
+    changed = network(measured)
+    network.step.data.fill_(1.0)
+    network.raw_threshold.data.fill_(math.log(math.expm1(2.0)))
+    torch.testing.assert_close(changed, network(measured), rtol=0, atol=1e-5)
+    assert (changed - before).abs().max() > 0.5
+    loss = network(measured).square().mean()
+    gradients = torch.autograd.grad(loss, [network.step, network.raw_threshold])
+    # d/dc of lambda1 / c at c = 1 is -lambda1, d/draw of softplus is the logistic function
+    expected = -gradients[1] * 2.0 / torch.sigmoid(network.raw_threshold)
+    torch.testing.assert_close(gradients[0], expected)
+
+
+def test_a_file_of_an_earlier_version_restores_as_it_did(tmp_path):
+    torch.manual_seed(2)
+    network = Dust(small(measurements=6, lambda1=3.0, temperature=True))
+    network.step.data.fill_(0.4)
+    config = {name: value for name, value in config_of(network).items() if name != "c"}
+    save_model(tmp_path / "earlier.safetensors", network, family="dust", config=config, task="recover")
+    loaded = load_model(tmp_path / "earlier.safetensors").network
+    measured = network.measure(255 * torch.rand(3, 5, 16))
+    # there, V x was divided by c and the threshold was not
+    network.analysis.data /= 0.4
+    network.step.data.fill_(1.0)
+    torch.testing.assert_close(loaded(measured), network(measured))
 
 
 def test_attention_of_algorithm_1_is_the_printed_weighted_softmax():

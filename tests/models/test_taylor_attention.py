@@ -126,3 +126,13 @@ def test_short_tokens_are_weighed_by_the_released_eps():
     torch.testing.assert_close(
         focused_features(tokens, RELEASED), tokens**8 / (tokens**8 + 1e-8) * (tokens > 0)
     )
+
+
+def test_the_keys_of_figure_6a_are_mapped_as_printed_with_p_3_and_features_of_unit_length():
+    """The paper's own value is p = 4, by which its K2 would be mapped to (0.9993, 0.0363)."""
+    tokens = torch.tensor([[0.2, 0.9798], [0.1, 0.995], [0.9165, 0.4], [-0.9798, -0.2], [0.995, -0.1]])
+    printed = torch.tensor([[0.0083, 0.9999], [0.0, 1.0], [0.9966, 0.0828], [0.0, 0.0], [1.0, 0.0]])
+    mapped = focused_features(tokens, replace(RELEASED, focus_power=3))
+    torch.testing.assert_close(mapped[2], printed[2], atol=1e-4, rtol=0)
+    torch.testing.assert_close(mapped, printed, atol=1.1e-3, rtol=0)
+    assert (focused_features(tokens, replace(RELEASED, focus_power=4))[2] - printed[2]).abs().max() > 0.04

@@ -209,3 +209,15 @@ def test_a_configuration_builds_its_network_again(size):
 def test_impossible_configurations_are_refused(config, message):
     with pytest.raises(ValueError, match=message):
         build(config)
+
+
+def test_a_network_has_as_many_blocks_as_frames_unless_their_number_is_set():
+    """Section 5 of the paper: "the number of Transformer blocks to be the number of frames"."""
+    small = {"features": 4, "patch": 32, "extraction": 0, "propagation": 0, "reconstruction": 0, "tail": 4}
+    for settings, blocks in (
+        ({}, 5),
+        ({"size": "vimeo"}, 7),
+        ({"frames": 3}, 3),
+        ({"frames": 3, "blocks": 5}, 5),
+    ):
+        assert build(small | settings).config.blocks == blocks

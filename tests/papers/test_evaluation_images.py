@@ -19,6 +19,7 @@ from vidrestore.papers.rgb_protocols import (
     matlab_luma_metrics,
     measure_pictures,
     picture_metrics,
+    picture_psnr,
     rgb_metrics,
     volume_metrics,
 )
@@ -135,12 +136,19 @@ def test_names_and_weights_that_are_not_for_the_table_are_refused(
 
 def test_weights_may_be_for_one_set(tmp_path):
     table, path = read_table("mbt-table4"), saved(tmp_path, "derain")
-    taking = find_systems(table, (GIVEN,), ("mb-taylorformer",), "derain", [f"rain100h={path}"], "cpu")
+    taking = find_systems(table, (GIVEN,), ("mb-taylorformer",), ("derain",), [f"rain100h={path}"], "cpu")
     names = [(system.name, system.test_set) for system in taking]
     assert names == [(GIVEN, ""), ("mb-taylorformer-other", "rain100h")]
     with pytest.raises(OptionError, match="no test set 'average' in mbt-table4"):
-        find_systems(table, (), ("mb-taylorformer",), "derain", [f"average={path}"], "cpu")
+        find_systems(table, (), ("mb-taylorformer",), ("derain",), [f"average={path}"], "cpu")
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     write_pairs(tmp_path / "test" / "Rain100H", ("input", "target"), range(1))
     result = evaluate("mbt-table4", data=tmp_path, sets=["test100", "rain100h"], weights=[f"rain100h={path}"])
     assert {row.on for row in result.rows if row.weights} == {"Rain100H"}
+
+
+@pytest.mark.parametrize("task", ["dehaze", "derain", "desnow", "deblur", "denoise"])
+def test_the_psnr_that_training_validates_is_that_of_the_table(task):
+    degraded, clean = map(torch.from_numpy, pictures(1))
+    restored = degraded.float() / 255 * 0.97
+    assert picture_psnr(task, restored, clean) == picture_metrics(task, restored, clean)["psnr"]

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from sample_videos import write_video
 from training_runs import RecordedEvents, tiny_run
 
 import vidrestore
+from vidrestore.errors import ConfigError
 from vidrestore.models.fast.linear import PackedLinear, PlainLinear
 from vidrestore.training import loop
 from vidrestore.training.config import read_config
 from vidrestore.training.data import sources
 from vidrestore.training.loop import train
+from vidrestore.training.objective import objective_of
 from vidrestore.weights import load_model, save_model
 from vidrestore.weights.checkpoint import build_network
 
@@ -95,7 +98,12 @@ def test_every_system_can_be_trained(family, task, tmp_path, monkeypatch):
     changes = {
         "": {"family": family, "task": task},
         "model": {"kind": None, "degree": None, "blocks": None, "atoms": None} | model,
-        "training": {"steps": 2, "validate_every": 1, "sigma": [0.0 if task == "recover" else 20.0]},
+        "training": {
+            "steps": 2,
+            "warmup": 0,
+            "validate_every": 1,
+            "sigma": [0.0 if task == "recover" else 20.0],
+        },
     }
     run = tiny_run(tmp_path, changes)
     events = RecordedEvents()
@@ -137,6 +145,19 @@ def test_every_system_has_a_recipe_named_as_its_file(path):
         assert round(learned(network) / 1e6, 2) == TABLE_VIII.get(name, 0.0)
 
 
+def test_the_rate_of_a_card_follows_the_measurements_and_a_contrary_one_is_refused():
+    recipe = read_config(SYSTEMS / "printed-dust-cs20.toml")
+    for measurements, rate in ((51, 0.2), (26, 0.1), (77, 0.3), (100, 0.39), (128, 0.5)):
+        network = build_network("dust", {"measurements": measurements})
+        assert objective_of(recipe).parameters(network) == {"rate": rate}
+        objective_of(recipe).check(replace(recipe, parameters={"rate": rate}), network)
+    contrary = replace(recipe, parameters={"rate": 0.2})
+    with pytest.raises(
+        ConfigError, match=r"\[parameters\] rate is 0.2, but model.measurements is a rate of 0.5"
+    ):
+        objective_of(recipe).check(contrary, network)
+
+
 def trained(output: Path, *arguments: str) -> list[str]:
     """Return the names that examples/train_systems.sh trains, with a command that only makes files."""
     fake = output.parent / "fake.sh"
@@ -154,11 +175,22 @@ def test_the_script_makes_the_changes_that_it_prints(tmp_path):
         f"sista-rnn-cs{rate}0" for rate in range(1, 6)
     ]
     half = read_config(tmp_path / "out" / "sista-rnn-cs50.toml")
-    assert (half.model["measurements"], half.parameters) == (128, {"rate": 0.5})
+    assert half.model["measurements"] == 128
     assert trained(tmp_path / "out", "denoising", "l1-l1-rnn")[-1] == "l1-l1-rnn-denoise100"
     noisy = read_config(tmp_path / "out" / "l1-l1-rnn-denoise100.toml")
     assert (noisy.training.sigma, noisy.model) == ((100.0,), {"lambda1": 60.0, "lambda2": 20.0})
     assert "vit-cs20-noise50" in trained(tmp_path / "out", "noisy-sensing", "vit")
     both = read_config(tmp_path / "out" / "vit-cs20-noise50.toml")
     assert (both.task, both.model, both.training.sigma) == ("recover", {"measurements": 51}, (50.0,))
-    assert both.parameters == {"rate": 0.2, "sigma": [50.0]}
+    ablations = trained(tmp_path / "out", "ablations", "sista")
+    assert len(ablations) == len(set(ablations))
+    for name, model in (
+        ("printed-dust-6-layers-cs20", {"kind": "printed", "measurements": 51, "blocks": 6}),
+        ("sista-500-cs20", {"measurements": 51, "layers": 500}),
+        ("printed-dust-c-1-5-cs20", {"kind": "printed", "measurements": 51, "c": 1.5}),
+    ):
+        recipe = read_config(tmp_path / "out" / f"{name}.toml")
+        assert name in ablations and recipe.model.items() >= model.items()
+        build_network(recipe.family, recipe.model)
+    network = build_network(both.family, both.model)
+    assert objective_of(both).parameters(network) == {"rate": 0.2, "sigma": [50.0]}

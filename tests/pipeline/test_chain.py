@@ -122,12 +122,12 @@ def test_results_keep_the_order_if_every_second_item_is_done_before_the_one_befo
         done[item].set()
         return item * item
 
-    assert list(at_once(square, range(10), workers, 1)) == [item * item for item in range(10)]
+    assert list(at_once(square, range(10), workers, workers)) == [item * item for item in range(10)]
 
 
 def test_no_more_than_one_item_is_read_beyond_those_worked_on():
     items = iter(range(100))
-    with closing(at_once(lambda item: item, items, 2, 1)) as results:
+    with closing(at_once(lambda item: item, items, 2, 2)) as results:
         next(results)
         assert next(items) == 3
 
@@ -138,7 +138,7 @@ def test_the_error_of_a_call_is_raised_in_its_place():
             raise ValueError("item 3")
         return item
 
-    results = at_once(failing, range(10), 2, 1)
+    results = at_once(failing, range(10), 2, 2)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="item 3"):
         next(results)
@@ -154,7 +154,7 @@ def test_a_worker_between_two_tiles_stops_when_nobody_waits_for_its_result():
         finally:
             ended.set()
 
-    begun = buffered(at_once(restore, range(3), 2, 1), 1, unit)
+    begun = buffered(at_once(restore, range(3), 2, 2), 1, unit)
     began = time.monotonic()
     stopped_while_waiting(begun)
     assert time.monotonic() - began < 5 and ended.is_set()
@@ -162,14 +162,14 @@ def test_a_worker_between_two_tiles_stops_when_nobody_waits_for_its_result():
 
 def test_a_call_of_a_network_that_takes_longer_is_left_behind(release):
     began = time.monotonic()
-    stopped_while_waiting(buffered(at_once(lambda item: release.wait(60), range(3), 2, 1), 1, unit))
+    stopped_while_waiting(buffered(at_once(lambda item: release.wait(60), range(3), 2, 2), 1, unit))
     assert time.monotonic() - began < 5
 
 
 def test_a_second_stage_that_waits_for_the_first_stops_with_it(release):
     began = time.monotonic()
-    first = buffered(at_once(lambda item: release.wait(60), range(3), 2, 1), 1, unit)
-    stopped_while_waiting(buffered(at_once(str, first, 2, 1), 1, unit))
+    first = buffered(at_once(lambda item: release.wait(60), range(3), 2, 2), 1, unit)
+    stopped_while_waiting(buffered(at_once(str, first, 2, 2), 1, unit))
     assert time.monotonic() - began < 5
 
 

@@ -286,17 +286,18 @@ def test_too_little_memory_names_a_tile_that_takes_less(tmp_path, weights, monke
     assert not (tmp_path / "out.mkv").exists()
 
 
-def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tmp_path):
+@pytest.mark.parametrize(
+    "clip, part, clips, parts",  # memory in GiB, of 3
+    [(0.1, 0.1, 14, 16), (0.5, 0.25, 1, 10), (0.25, 1.0, 2, 2), (1.0, 9.0, 1, 1), (9.0, 1.0, 1, 1)],
+)
+def test_as_many_parts_run_at_once_as_memory_allows_and_then_clips(tmp_path, clip, part, clips, parts):
     video = VideoInfo(0, "h264", 64, 48, PixelFormat("yuv420p", "yuv", 8, 1, 1), Fraction(1, 25))
-    image, sr = image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())
-    for restorer, wanted in ((image, 16), (sr, 4)):
-        clips = ClipRestorer("", restorer, video, RestoreOptions())
-        clips.threads = 16
-        assert clips.clips_at_once() == wanted
-        restorer.memory = lambda height, width: 1 << 30
-        assert clips.clips_at_once() == 3
-        restorer.memory = lambda height, width: 9 << 30
-        assert clips.clips_at_once() == 1
+    for restorer in (image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())):
+        restorer.memory = lambda height, width: int((clip + part) * 2**30)
+        restorer.part_memory = lambda height, width: int(part * 2**30)
+        stage = ClipRestorer("", restorer, video, RestoreOptions())
+        stage.threads = 16
+        assert stage.at_once() == (clips, parts)
 
 
 def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights):

@@ -1,6 +1,7 @@
 """Networks of other authors: the family "spandrel", whose package is imitated here by its documented API."""
 
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -123,6 +124,23 @@ def test_the_command_takes_a_checkpoint_as_it_was_published(tmp_path):
     assert run("sr", tmp_path / "in.mkv", "-x2", "--lossless", *inputs) == 0
     video = probe(str(tmp_path / "out.mkv")).video
     assert (video.width, video.height) == (128, 96)
+
+
+def test_a_name_that_asks_for_millions_of_layers_is_refused_before_they_are_built(tmp_path):
+    path, names = tmp_path / "bomb.pth", ("body.0.weight", "body.3000000.weight", "conv.weight")
+    torch.save(dict.fromkeys(names, torch.zeros(1)), path)
+    with pytest.raises(CheckpointError, match="names a layer 3000000, but holds 3 tensors only"):
+        vidrestore.weights.load_model(path, family="spandrel")
+
+
+def test_a_torchscript_archive_is_one_line_without_a_warning_of_torch(tmp_path, recwarn):
+    path = tmp_path / "script.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("constants.pkl", "data.pkl", "version"):
+            archive.writestr(f"script/{name}", b"\x80\x02}.")
+    with pytest.raises(CheckpointError, match="not a checkpoint that can be read safely"):
+        vidrestore.weights.load_model(path, family="spandrel")
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import Command, Commands, segments, work_of
+from sample_pictures import write_rgb
 from sample_videos import write_video
 from written_videos import pictures
 
@@ -160,6 +162,34 @@ def test_shards_share_a_folder_of_videos(commands, tmp_path):
     assert sorted(os.listdir(tmp_path / "out")) == [f"{number}.denoised.mkv" for number in range(3)]
 
 
+def test_shards_share_photographs_evenly_and_count_what_each_has_finished(commands, tmp_path):
+    photos, output = tmp_path / "photos", tmp_path / "out"
+    photos.mkdir()
+    for number in range(10):
+        write_rgb(photos / f"{number}.png", np.full((3, 32, 48), 20 * number, np.uint8))
+    arguments = ("denoise", photos, "--photos", "-o", output, "--threads", "1")
+    for number, count, finished, others in (
+        (1, 3, 3, "7 left to other parts"),
+        (2, 6, 3, "3 left alone, 4 left to other parts"),
+        (2, 6, 0, "6 left alone, 4 left to other parts"),
+        (3, 10, 4, "6 left alone"),
+    ):
+        command = commands.start(*arguments, "--shard", f"{number}/3")
+        assert ended(command) and len(list(output.glob("*.png"))) == count
+        line = command.read("output").splitlines()[-1]
+        assert line.startswith(f"{finished} of 10 inputs finished here in ") and line.endswith(
+            f" s, {others}"
+        )
+    assert len(list(output.iterdir())) == 10
+
+
+def test_the_longer_parts_of_videos_are_those_of_all_shards_in_turn():
+    """Each of 12 videos has one segment more than parts."""
+    shard = Shard(1, 3)
+    counts = [[len(part) for part in shard.parts(4, place)] for place in range(12)]
+    assert [sum(count) for count in zip(*counts, strict=True)] == [16, 16, 16]
+
+
 def test_a_video_without_frames_is_an_error(tmp_path, film, monkeypatch):
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
     batch = as_shard(film, tmp_path / "out.mkv")
@@ -191,6 +221,21 @@ def test_a_shard_whose_video_another_one_joins_meanwhile_finds_it_finished(film,
         other = threading.Thread(target=lambda: restored(as_shard(film, output, 3, 3), film))
         other.start()
         other.join()
+
+    monkeypatch.setattr(SegmentedWork, "restore", joined_meanwhile)
+    assert restored(as_shard(film, output, 2), film).before
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_a_shard_whose_video_shards_of_another_number_join_meanwhile_is_no_error(film, tmp_path, monkeypatch):
+    output, restore = tmp_path / "out.mkv", SegmentedWork.restore
+
+    def joined_meanwhile(work: SegmentedWork, *given: Any) -> None:
+        monkeypatch.setattr(SegmentedWork, "restore", restore)
+        other = threading.Thread(target=lambda: restored(as_shard(film, output, 1, 1), film))
+        other.start()
+        other.join()
+        restore(work, *given)
 
     monkeypatch.setattr(SegmentedWork, "restore", joined_meanwhile)
     assert restored(as_shard(film, output, 2), film).before

@@ -73,7 +73,13 @@ WRONG: list[tuple[str, object, str]] = [
         "sigma must be one level of 0 or more, or a lowest and a highest",
     ),
     ("training.precision", "fp8", "precision must be 'bf16' or 'fp32', found 'fp8'"),
-    ("training.schedule", "plateau", "[training]: unknown: schedule; there are:"),
+    ("training.schedule", "linear", "schedule must be 'cosine', 'restarts' or 'plateau', found 'linear'"),
+    ("training.floor", 0.5, "[training]: floor must be at most the learning rate's 0.003, found 0.5"),
+    ("training.restarts", [1.0, 0.0], "[training]: restarts, item 1 must be greater than 0, found 0.0"),
+    ("training.factor", 1, "[training]: factor must be less than 1, found 1"),
+    ("training.betas", [0.9, 1.0], "[training]: betas, item 1 must be less than 1, found 1.0"),
+    ("training.clip_norm", -1, "[training]: clip_norm must be greater than or equal to 0, found -1"),
+    ("training.warmup", 13, "[training] warmup must be at most the 12 steps of the run, found 13"),
 ]
 EVERY = "haze, rain, snow, blur, noise, white"
 WRONG_OF_PAIRS: list[tuple[str, object, str]] = [

@@ -176,7 +176,7 @@ def test_training_leaves_the_callers_random_numbers_alone(tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    train(tiny_run(tmp_path, {"training": {"steps": 2}}), tmp_path / "runs", device="cpu")
+    train(tiny_run(tmp_path, {"training": {"steps": 2, "warmup": 1}}), tmp_path / "runs", device="cpu")
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -194,7 +194,8 @@ def test_init_starts_from_given_weights(trained, tmp_path):
 
 def test_the_command_on_the_card_names_initial_weights_in_a_resumed_run_too(trained, tmp_path):
     given = trained.weights
-    for settings, resume in (({"training": {"steps": 1}}, False), ({"training": {"steps": 2}}, True)):
+    first, second = ({"training": {"steps": steps, "warmup": 0}} for steps in (1, 2))
+    for settings, resume in ((first, False), (second, True)):
         path = train(
             tiny_run(tmp_path, settings),
             tmp_path / "tuned",
@@ -326,14 +327,14 @@ def test_settings_of_the_command_stand_in_place_of_the_files(tmp_path, capsys):
     config = write_config(tmp_path)
     assert (
         run_command(
-            "--config", config, "--set", "training.steps=3", "--set", "model.atoms=256", "--print-config"
+            "--config", config, "--set", "training.steps=6", "--set", "model.atoms=256", "--print-config"
         )
         == 0
     )
     (tmp_path / "tiny.toml").write_text(capsys.readouterr().out)
     again = read_config(tmp_path / "tiny.toml")
     assert (again.training.steps, again.training.clip_norm, again.model["atoms"], again.model["heads"]) == (
-        3,
+        6,
         1.0,
         256,
         1,

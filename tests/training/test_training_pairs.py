@@ -322,7 +322,7 @@ def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path):
 
 
 def test_the_command_and_the_card_report_psnr_before_and_after_for_every_degradation(tmp_path, capsys):
-    pair_run(tmp_path, data={"degradations": list(DEGRADATIONS)}, training={"steps": 1})
+    pair_run(tmp_path, data={"degradations": list(DEGRADATIONS)}, training={"steps": 1, "warmup": 0})
     assert run(*f"train --config {tmp_path}/tiny.toml -o {tmp_path}/runs --device cpu".split()) == 0
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("step 1  "))
     found = re.findall(r"(\w+): (\S+) dB \(given (\S+)\)", line)

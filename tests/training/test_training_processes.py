@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from command_line import python
-from commands import Command, Commands
+from commands import Command, Commands, wait_for
 from torch import distributed
 from training_runs import SMALL_VALIDATION, tiny_run, write_clips, write_config
 
@@ -72,9 +72,7 @@ def test_a_signal_to_all_processes_of_a_run_saves_a_checkpoint_too(commands, tmp
 @pytest.mark.slow
 def test_a_run_whose_worker_is_killed_saves_a_checkpoint_with_a_warning(commands, tmp_path):
     with endless_run(commands, tmp_path, "--workers", "1") as command:
-        folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
-        worker = next(folder for folder in folders if is_worker(folder, command.pid))
-        os.kill(int(worker.name), signal.SIGKILL)
+        os.kill(int(worker_of(command).name), signal.SIGKILL)
         assert command.wait() == 1
     printed = command.said
     assert (
@@ -84,19 +82,39 @@ def test_a_run_whose_worker_is_killed_saves_a_checkpoint_with_a_warning(commands
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs to find the processes of another one")
+@pytest.mark.slow
+def test_the_workers_of_a_run_that_is_killed_end_with_it(commands, tmp_path):
+    with endless_run(commands, tmp_path, "--workers", "1") as command:
+        worker = worker_of(command)
+        assert "VmRSS" in (worker / "status").read_text()
+    wait_for(lambda: "VmRSS" not in status_of(worker))
+
+
+def worker_of(command: Command) -> Path:
+    folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    return next(folder for folder in folders if is_worker(folder, command.pid))
+
+
+def status_of(process: Path) -> str:
+    """What the system says about a process; nothing if it has ended."""
+    try:
+        return (process / "status").read_text()
+    except OSError:
+        return ""
+
+
 def is_worker(folder: Path, parent: int) -> bool:
     """Multiprocessing's tracker of resources is no worker."""
-    try:
-        status, command = (folder / "status").read_text(), (folder / "cmdline").read_bytes()
-    except OSError:  # it has just ended
-        return False
-    return f"PPid:\t{parent}\n" in status and b"spawn_main" in command
+    is_child = f"PPid:\t{parent}\n" in status_of(folder)
+    return is_child and "spawn_main" in (folder / "cmdline").read_text()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can't be caught")
 @pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_ends_with_the_same_weights(commands, tmp_path):
-    config = tiny_run(tmp_path, {"training": {"steps": 24, "checkpoint_minutes": 0.0}})
+    settings = {"steps": 24, "checkpoint_minutes": 0.0, "schedule": "plateau", "patience": 1}
+    config = tiny_run(tmp_path, {"training": settings})
     expected = train(config, tmp_path / "whole", device="cpu")
     # other tests change the number of threads, and sums over parts are other sums
     threads = ["--threads", torch.get_num_threads(), "--device", "cpu"]
@@ -206,7 +224,7 @@ def by_torchrun(folder: Path, arguments: list[str]) -> str:
 
 @pytest.mark.slow
 def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path):
-    config = tiny_run(tmp_path)
+    config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
     options = ["-o", f"{tmp_path}/two", "--device", "cpu"]
     printed = by_torchrun(tmp_path, ["train", "--config", f"{tmp_path}/tiny.toml", *options])
     assert len(re.findall(r"^step 0 of ", printed, re.MULTILINE)) == 1  # the second process is quiet

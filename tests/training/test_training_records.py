@@ -1,9 +1,12 @@
 """What a run leaves behind: a line per step, a picture, and what is shown while it runs."""
 
+import csv
 import json
 import math
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,10 @@ from training_runs import tiny_run
 
 from vidrestore.cli.progress import progress_bar
 from vidrestore.cli.train_commands import describe, steps_of
-from vidrestore.errors import CheckpointError
+from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.training.learner import learning_rate
 from vidrestore.training.loop import train
-from vidrestore.training.run_records import POINTS, StepLog, thinned, training_plot
+from vidrestore.training.run_records import POINTS, CsvLog, StepLog, thinned, training_plot
 from vidrestore.training.training_events import Began, Event, Reached, Stepped, Validated
 
 
@@ -92,6 +95,42 @@ def test_a_log_that_can_not_be_written_is_named(tmp_path):
         log(stepped(1))
     with pytest.raises(CheckpointError, match="can't be written"):
         begun(tmp_path, 0)
+
+
+def test_the_table_has_the_values_of_the_log_and_is_cut_like_it(trained, tmp_path):
+    table = list(csv.DictReader((trained.folder / "tiny.log.csv").open()))
+    log = lines(trained.folder / "tiny.log.jsonl")
+    assert [{name: float(cell) for name, cell in row.items()} for row in table] == log
+    path = tmp_path / "log.csv"
+    for first, last in ((0, 4), (2, 3)):  # the second run resumes after step 2
+        part = CsvLog(path)
+        part(Began(first, 100, "cpu", None))
+        for step in range(first + 1, last + 1):
+            part(stepped(step, math.nan if step == 1 else float(step)))
+        part.close()
+        with path.open("a") as stream:
+            stream.write("4,0.2")  # killed in the middle of a line
+    rows = list(csv.DictReader(path.read_text().splitlines()[:4]))
+    assert [(row["step"], row["loss"]) for row in rows] == [("1", ""), ("2", "2.0"), ("3", "3.0")]
+    assert path.read_text().endswith("\n4,0.2")
+
+
+def test_tensorboard_that_is_not_installed_is_an_error_that_names_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    with pytest.raises(OptionError, match=r'pip install "vidrestore\[tensorboard\]"'):
+        train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
+def test_tensorboard_gets_every_step_and_validation(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
+    events = EventAccumulator(str(tmp_path / "runs" / "tiny.tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("training/loss")] == list(range(1, 13))
+    assert [event.step for event in events.Scalars("held out/PSNR 20.0")] == [5, 10, 12]
 
 
 # The picture

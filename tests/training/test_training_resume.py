@@ -82,7 +82,7 @@ def test_the_command_stops_by_itself_and_prints_the_checkpoint(trained, tmp_path
 
 
 def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_resumed(tmp_path, monkeypatch):
-    config = tiny_run(tmp_path)
+    config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
     told: list[Event] = []
     expected = train(config, tmp_path / "whole", device="cpu", on_event=told.append)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
@@ -250,6 +250,8 @@ BEST = {"step": 1, "psnr": 30.0, "weights": {}}
         {"optimiser": {"state": {}, "param_groups": torch.zeros(1)}},
         {"identity": [1]},
         {"identity": {"task": torch.zeros(2)}},
+        {"plateau": "x"},
+        {"plateau": {"waited": 0, "share": "x"}},
         {"step": "1"},
         {"step": -1},
         {"seconds": None},
@@ -342,6 +344,17 @@ def test_the_best_weights_are_kept_beside_those_of_the_last_step(tmp_path, monke
     assert card.training["steps"] == 4
     assert card.measured["held-out groups, sigma 20"]["psnr"] == 31.0
     assert measured(again, monkeypatch, 31.9) == [False]
+
+
+def test_the_rate_falls_on_a_plateau_and_stays_there_when_resumed(tmp_path, monkeypatch):
+    settings = {"schedule": "plateau", "patience": 2, "factor": 0.5, "warmup": 0}
+    run = Run(tiny_run(tmp_path, {"training": settings}), tmp_path / "runs", CPU)
+    measured(run, monkeypatch, 30.0, 29.0, 30.0)
+    run.save_checkpoint()
+    resumed = Run(run.config, tmp_path / "runs", CPU)
+    resumed.load_checkpoint()
+    rates = [part.validations.learning_rate(part.step) for part in (run, resumed)]
+    assert rates == [0.0015, 0.0015]
 
 
 def test_without_an_average_the_network_itself_is_kept(tmp_path):

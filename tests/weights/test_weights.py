@@ -3,6 +3,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from unittest.mock import Mock
 import command_line
 import hub_server
 import pytest
+import safetensors
 import torch
 from commands import Commands
 from tiny_family import Tiny, TinyConfig
@@ -21,8 +23,9 @@ from tiny_family import Tiny, TinyConfig
 from vidrestore import weights
 from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
 from vidrestore.families import FAMILIES, Family
+from vidrestore.files.stopping import stops_cleanly
 from vidrestore.weights import Card, load_model, read_card, read_manifest, save_model, write_manifest
-from vidrestore.weights.checkpoint import read_model
+from vidrestore.weights.checkpoint import all_tensors, opened, read_model
 from vidrestore.weights.hub import HubAddress
 
 HELPERS = str(Path(__file__).parents[1] / "helpers")  # for processes of their own
@@ -106,6 +109,7 @@ def test_the_same_tensors_give_the_same_bytes_in_any_process(commands, tmp_path)
 sys.path.insert(0, {HELPERS!r})
 from tiny_family import Tiny, TinyConfig
 from vidrestore.families import FAMILIES, Family
+from vidrestore.files.stopping import stops_cleanly
 from vidrestore.weights import save_model; FAMILIES["tiny"] = Family("tiny_family:build")
 torch.manual_seed(4)
 extra = {{"licence": "", "training": {{}}}}
@@ -622,3 +626,30 @@ def test_weights_whose_file_cannot_be_closed_are_an_error_of_ours(folder, monkey
     monkeypatch.setattr("safetensors.safe_open", Mock(side_effect=error))
     with pytest.raises(CheckpointError, match="tiny-denoise.safetensors: can't be read as weights"):
         read_model(path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at a raised SIGTERM")
+def test_a_signal_while_weights_are_read_is_no_error_of_theirs(tmp_path, monkeypatch):
+    class Reading:
+        """As of the library, whose compiled code makes another error of an interruption."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.get_tensor("")
+
+        def get_tensor(self, name: str) -> torch.Tensor:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except KeyboardInterrupt:
+                raise ValueError("could not determine the shape of object type UntypedStorage") from None
+            return torch.zeros(1)
+
+        def keys(self) -> list[str]:
+            return ["weight"]
+
+    with pytest.raises(KeyboardInterrupt), stops_cleanly():
+        all_tensors(Reading.__new__(Reading))
+    path = tmp_path / "tiny.safetensors"
+    saved(path)
+    monkeypatch.setattr(safetensors, "safe_open", Reading)
+    with pytest.raises(KeyboardInterrupt), stops_cleanly(), opened(path):
+        pass

@@ -9,12 +9,11 @@ from __future__ import annotations
 import gc
 import io
 import os
-import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -31,27 +30,16 @@ from vidrestore.cli.run_command import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import as_options, is_of_stdout, print_line, show
 from vidrestore.cli.train_commands import train
+from vidrestore.cli.usage_errors import usage_line
 from vidrestore.errors import VidRestoreError
 from vidrestore.files.stopping import INTERRUPTED
-from vidrestore.options import RestoreOptions, declared
-from vidrestore.tasks import TASKS
 from vidrestore.working import WORKER
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
-# names that others have for commands and options
-OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")
-OTHER_NAMES |= dict.fromkeys(("download", "fetch", "get"), "pull")
-OTHER_OPTIONS = {
-    **dict.fromkeys(("--gpu", "--cuda", "-gpu"), "--device cuda"),
-    **dict.fromkeys(("--bitrate", "--quality-factor", "-b", "--bit-rate", "-q:v"), "--crf 16"),
-    **dict.fromkeys(("--codec", "--vcodec", "--video-codec", "-vcodec"), "--encoder libx265"),
-    **dict.fromkeys(("-s", "--noise", "--level"), "--sigma 20"),
-}
-
 app = typer.Typer(
     cls=LegibleGroup,
-    help="""Restore video files with transformers: better pixels, everything else unchanged.
+    help="""Restore videos and photos: less noise, haze, rain, snow and blur, more pixels.
 
     Examples:
       vidrestore denoise in.mp4                 writes in.denoised.mp4
@@ -103,6 +91,8 @@ def run_command_line(arguments: list[str] | None) -> None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     # read when torch loads: compute operations that Apple's GPUs lack on the CPU, with a warning
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    # threads of torch and NumPy: a command deals its work to threads with one each (`cores`), or sets others
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names may have characters that the terminal's encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -164,60 +154,3 @@ def _report_full(error: OSError) -> NoReturn:
         sys.stderr,
     )
     sys.exit(1)
-
-
-def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
-    """Return Typer's sentence for a wrong command line, and where help is; empty if help was printed."""
-    text = error.format_message().removeprefix("Invalid value: ").replace("Value error, ", "").rstrip(".?")
-    if not text.strip():
-        return ""
-    unknown = re.match("No such command '([^']*)'", text)
-    if unknown and os.path.exists(unknown[1]):
-        return f"{unknown[1]} is no command; name the command first, such as vidrestore denoise {unknown[1]}"
-    if unknown and (suggestion := OTHER_NAMES.get(unknown[1])):
-        text += f". Did you mean '{suggestion}'"
-    context, words = getattr(error, "ctx", None), list[str]()
-    text = _better_hint(text, context, arguments) + _origin(error)
-    while context is not None and context.parent is not None:
-        words.insert(0, str(context.info_name))
-        context = context.parent
-    if context is None and arguments[:1] and arguments[0] in TASKS:  # the parser failed before there was one
-        words = [arguments[0]]
-    return f"{text}; see {' '.join(['vidrestore', *words])} --help"
-
-
-def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
-    """Return Typer's sentence, with a better guess at what was meant if there is one."""
-    unknown = re.match(r"No such option: (-\S+)", text)
-    files = [name for name in arguments if os.path.isfile(name)]
-    if context is not None and text == "Missing option '--config'" and files:
-        return f"{text}: name the file by it, as in --config {files[0]}"
-    if unknown is None or context is None:
-        return text
-    # of "-crf", the parser names "-c"
-    token = next((text for text in arguments if re.match(f"{re.escape(unknown[1])}[a-z:]", text)), unknown[1])
-    options = {option for parameter in context.command.params for option in parameter.opts}
-    if len(unknown[1]) == 2 and token != unknown[1] and os.path.exists(token):
-        return f"{token}: a name that begins with a dash looks like an option; write it as ./{token}"
-    name = OTHER_OPTIONS.get(token, f"-{token}")
-    if name.split()[0] in options:
-        return f"No such option: {token}; here it is {name}"
-    command, name = context.info_name, unknown[1].lstrip("-").replace("-", "_")
-    if unknown[1] in ("-i", "--input") and command in TASKS:
-        return f"{unknown[1]}: inputs need no option, as in vidrestore {command} in.mp4"
-    option = declared(RestoreOptions).get(name)
-    if option is None or not option.about or not (tasks := sorted(option.about.tasks)):
-        return text
-    return f"No such option: {unknown[1]}, which is for {', '.join(tasks)}"
-
-
-def _origin(error: Any) -> str:
-    """Return in words where a wrong value comes from, if not from the command line."""
-    parameter = getattr(error, "param", None)
-    if parameter is None or error.ctx is None:
-        return ""
-    source = error.ctx.get_parameter_source(parameter.name)
-    if source is not None and source.name == "ENVIRONMENT":
-        return f" (from {parameter.envvar})"
-    from_table = source is not None and source.name == "DEFAULT_MAP"
-    return " (see `vidrestore config`)" if from_table else ""

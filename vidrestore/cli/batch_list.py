@@ -18,7 +18,7 @@ from vidrestore.files.stopping import INTERRUPTED
 if TYPE_CHECKING:
     from vidrestore.media.source import Target
 
-NAME, SCHEMA = "vidrestore-batch.json", 1
+NAME, SCHEMA = "vidrestore-batch.json", 1  # `jobs.sidecar` reads it
 
 
 class BatchList:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from vidrestore import option_values
 from vidrestore.cli.progress import print_json
 from vidrestore.cli.terminal import HELP_STYLES, as_options
 from vidrestore.errors import OptionError
@@ -26,12 +27,16 @@ Command = Callable[..., None]
 Takes = Callable[[str, Declared], bool]
 
 # options that several commands share
-Json = Annotated[
-    bool, output_option("--json", metavar="", help="Print events as JSON, one per line, on stdout.")
-]
-Quiet = Annotated[bool, output_option("--quiet", "-q", metavar="", help="Print errors only.")]
+Json = Annotated[bool, output_option("--json", help="Print events as JSON, one per line, on stdout.")]
+Quiet = Annotated[bool, output_option("--quiet", "-q", help="Print errors only.")]
 Device = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one), cpu or cuda.")
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="auto (a GPU if there is one), cpu or cuda.",
+        parser=option_values.device,
+    ),
 ]
 Threads = Annotated[
     int,
@@ -110,10 +115,8 @@ def _parameter(name: str, declaration: Declared, default: Any, command: str) -> 
     prefix = f"{command}_" if option.rich_help_panel == QUALITY else ""  # it differs from command to command
     option.envvar, option.show_envvar = f"VIDRESTORE_{prefix}{name}".upper(), False
     option.autocompletion = COMPLETIONS.get(name)
-    if declaration.type in (bool, bool | None):
-        option.metavar = ""  # or the help would show <bool>
-        if option.default is ...:  # no flags are declared
-            option.default = f"--{name.replace('_', '-')}"
+    if declaration.type in (bool, bool | None) and option.default is ...:  # no flags are declared
+        option.default = f"--{name.replace('_', '-')}"
     kind = declaration.type if option.parser is None else Any
     if get_origin(declaration.type) in JOINED:
         kind, default = list[Any], []
@@ -171,6 +174,21 @@ class _StyledCommand:
             args = [f"--quality={arg[2:]}" if arg in ("--fast", "--best") else arg for arg in args]
         return super().parse_args(ctx, args)  # type: ignore[misc]
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters. Flags take no value, and arguments are explained by their names: the help
+        shows no type of them.
+        """
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if param.param_type_name == "argument" or param.is_flag:
+                param.display_type_rich = lambda ctx: None
+        return params
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the parts of the line of usage; that several are taken is in the names of arguments."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [piece.replace("...]...", "]...").replace("...}...", "}...") for piece in pieces]
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from typer import rich_utils  # with rich, which only the help needs
 
@@ -217,7 +235,5 @@ def _show_all(context: typer.Context, value: bool) -> None:
 
 HelpAll = Annotated[
     bool,
-    typer.Option(
-        "--help-all", metavar="", is_eager=True, callback=_show_all, help="Show all options and exit."
-    ),
+    typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show all options and exit."),
 ]

@@ -154,7 +154,10 @@ def _cells(result: Result) -> list[list[str]]:
             for part in (row.measured, row.reference)
         ]
         rows.append([row.system, row.weights, row.on, *values, row.verdict])
-    filled = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
+    used = [any(row[index] for row in rows[1:]) for index in range(len(rows[0]))]
+    for index, heading in enumerate(rows[0][1:]):
+        used[index] |= used[index + 1] and heading == result.against  # a value needs the metric's name
+    filled = [index for index, is_used in enumerate(used) if is_used]
     return [[row[index] for index in filled] for row in rows]
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vidrestore.cli.terminal import is_of_stdout, print_line
-from vidrestore.errors import VidRestoreError
-from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progressed
+from vidrestore.errors import BusyError, VidRestoreError
+from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progressed, Warned
 from vidrestore.files.regular import disk_problem
 from vidrestore.files.stopping import INTERRUPTED
 
 # exit codes
 FAILED = 1  # all of several inputs; a single one ends with the code of its own error
+_POLL = 0.5  # seconds between two looks at an input that another process works on
 SOME_FAILED = 3  # some of several inputs failed
 
 MEMORY_ADVICE = (
@@ -48,15 +51,28 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
 
     A VidRestoreError becomes a `Failed` event, as does an OSError unless it is of stdout. So does an
     interruption, which is then raised again; other exceptions are bugs and are raised. If there are several
-    inputs, those that failed and those that are damaged are listed at the end, on stderr.
+    inputs, those that failed and those that are damaged are listed at the end, on stderr. One of several that
+    another process works on has its turn once all others had theirs, and that process is waited for.
     """
     codes, failed, damaged = [], list[str](), list[str]()
-    for source in sources:
+    queue, postponed = deque(sources), set[str]()
+    while queue:
+        source = queue.popleft()
         try:
             on_event(Progressed(source, 0, stage="read"))
             codes.append(work(source))
             damaged += [source] * (codes[-1] == DAMAGED_SOURCE)
         except VidRestoreError as error:
+            if isinstance(error, BusyError) and not error.host and len(sources) > 1:
+                queue.append(source)
+                if source in postponed:
+                    time.sleep(_POLL)
+                else:
+                    postponed.add(source)
+                    on_event(
+                        Warned(source, "another process works on this; it is looked at again at the end")
+                    )
+                continue
             on_event(Failed(source, str(error), kind=type(error).__name__, exit_code=error.exit_code))
             codes.append(error.exit_code)
             failed.append(source)

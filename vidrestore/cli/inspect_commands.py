@@ -94,7 +94,8 @@ def suggest(
     else:
         show(*suggestion_lines(suggestion))
     if sheet is not None and not (json or quiet):
-        print_line(f"in {sheet}, from left to right: {', '.join(names)}")
+        order = "" if sheet.lower().endswith(".html") else ", from left to right"
+        print_line(f"in {sheet}{order}: {', '.join(names)}")
 
 
 def suggestion_lines(suggestion: Suggestion) -> Iterator[str]:
@@ -184,17 +185,23 @@ def _rate(inspection: Inspection) -> str:
 
 
 def verify(
-    sidecars: Annotated[list[str], typer.Argument(metavar="SIDECAR...", help="OUT.vidrestore.json files.")],
+    records: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECORD...", help="Sidecars, restored videos with one, lists of batches, or folders."
+        ),
+    ],
 ) -> None:
-    """Check that source and result are the files that a sidecar records; exit code 1 if one isn't.
+    """Check that sources and results are whole and as their sidecars record; exit code 1 if one isn't.
 
     Examples:
       vidrestore denoise in.mp4 --sidecar
-      vidrestore verify in.denoised.mp4.vidrestore.json
+      vidrestore verify in.denoised.mp4
+      vidrestore verify out/
     """
     from vidrestore.jobs.sidecar import verify
 
-    checks = [check for sidecar in sidecars for check in verify(sidecar)]
+    checks = [check for record in records for check in verify(record)]
     for _, line in checks:
         show(line)
     raise typer.Exit(0 if all(same for same, _ in checks) else 1)

@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from vidrestore.jobs.batch import Batch, Runner
     from vidrestore.jobs.estimate import Estimate
     from vidrestore.jobs.request import Request
+
+# what became of inputs that a command has not restored itself
+BEFORE, ELSEWHERE = "finished before", "finished before or by other parts"
+ALONE, LEFT = "left alone", "left to other parts"
+OUTCOMES = (BEFORE, ELSEWHERE, ALONE, LEFT)
 
 Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
 
@@ -142,7 +148,8 @@ class Work:
         if run.sidecar and run.shard is None and len(batch.sources) > 1:
             self.batch_list = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
         self.on_event = with_numbers(self.batch_list or on_event, batch.sources)
-        self.count = 0  # inputs that did not fail
+        self.counts = Counter[str]()  # inputs that did not fail, by `OUTCOMES`
+        self.seconds, self.size = 0.0, 0  # of work and bytes, of all that a dry run has planned
 
     def process_all(self) -> int:
         """Process all inputs and return the exit code."""
@@ -160,18 +167,35 @@ class Work:
             if self.batch_list:
                 self.batch_list.write()
         if total > 1 and not (self.run.json or self.run.quiet):
-            print_line(f"{self.count} of {total} inputs in {length_of_time(time.monotonic() - began)}")
+            print_line(self._count_line(time.monotonic() - began))
         return code
+
+    def _count_line(self, seconds: float) -> str:
+        done = f"{self.counts['']} of {len(self.batch.sources)} inputs"
+        done += " finished here" if self.run.shard else ""
+        others = [f"{self.counts[outcome]} {outcome}" for outcome in OUTCOMES if self.counts[outcome]]
+        line = ", ".join([f"{done} in {length_of_time(seconds)}", *others])
+        if self.run.dry_run:
+            line += f"; in all about {length_of_time(self.seconds)} of work and {self.size / 1e6:.1f} MB"
+        return line
 
     def process(self, source: str) -> int:
         """Process one input and return its exit code."""
         request = self.batch.request(source)
         is_recorded = self.run.sidecar or self.run.report is not None
         outcome = self._recorded(request) if is_recorded else self._outcome(request, self.on_event)
-        self.count += 1
+        self.counts[self._kind_of(outcome, source)] += 1
         if outcome is None and self.batch_list:
             self.batch_list.note(source, "skipped", "its output exists")
         return outcome.exit_code if outcome else 0
+
+    def _kind_of(self, outcome: Summary | Estimate | None, source: str) -> str:
+        """Return one of `OUTCOMES`; "" for an input that was restored, previewed or planned now."""
+        if isinstance(outcome, Summary) and outcome.before:
+            return ELSEWHERE if self.run.shard else BEFORE
+        if outcome is None:
+            return ALONE if source in self.batch.left_alone else LEFT
+        return ""
 
     def _recorded(self, request: Request) -> Summary | Estimate | None:
         """Process one input; write its sidecar and the page about it."""
@@ -180,11 +204,17 @@ class Work:
         run = self.run
         sidecar = sidecars.sidecar_path(request.output.name)
         page = None if run.report is None else self._page_of(request.output.name, run.report)
-        writes_sidecar = run.sidecar and self._is_to_write(sidecar, request, "output")
-        writes_page = page is not None and self._is_to_write(page, request, "report")
+        self._check_record(sidecar if run.sidecar else None, request, "output")
+        self._check_record(page, request, "report")
         record = sidecars.Record(self.on_event)
         outcome = self._outcome(request, record)
-        if not (isinstance(outcome, Summary) and (writes_sidecar or writes_page)):
+        if not isinstance(outcome, Summary):
+            return outcome
+        is_recorded = sidecar.exists() and sidecars.record_is_of(sidecar, request.output.name)
+        writes_sidecar = run.sidecar and not (outcome.before and is_recorded)
+        writes_sidecar = writes_sidecar and self._is_to_write(sidecar, outcome)
+        writes_page = page is not None and self._is_to_write(page, outcome)
+        if not (writes_sidecar or writes_page):
             return outcome
         command = shlex.join(["vidrestore", *sys.argv[1:]])
         content = sidecars.sidecar_content(sidecar, request, record, command)
@@ -202,19 +232,25 @@ class Work:
             print_line(line)
         return outcome
 
-    def _is_to_write(self, path: Path, request: Request, option: str) -> bool:
-        """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
-        Raises MediaError if it can't be written, OutputExistsError if it exists alone.
+    def _check_record(self, path: Path | None, request: Request, option: str) -> None:
+        """Check a sidecar or page before the work. Raises MediaError if it can't be written,
+        OutputExistsError if it exists without its video.
         """
         from vidrestore.files.atomic import check_output
 
-        overwrite = self.batch.options.overwrite
-        is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not overwrite
-        check_output(path, self.batch.files, overwrite=is_left_alone or overwrite, option=option)
-        if is_left_alone:
-            text = f"left alone: {path} exists; remove it for one of this run"
-            self.on_event(Warned(request.source.name, text))
-        return not is_left_alone
+        if path is not None:
+            overwrite = self.batch.options.overwrite or bool(request.output.existing())
+            check_output(path, self.batch.files, overwrite=overwrite, option=option)
+
+    def _is_to_write(self, path: Path, outcome: Summary) -> bool:
+        """Return False, with a warning, for a sidecar or page that exists, of a video that was finished
+        before.
+        """
+        if not (outcome.before and os.path.exists(path)):
+            return True
+        text = f"left alone: {path} exists; remove it for one of this run"
+        self.on_event(Warned(outcome.source, text))
+        return False
 
     def _page_of(self, output: str, place: str) -> Path:
         """Return the file of the page about an output, in a folder with a name of its own."""
@@ -236,8 +272,9 @@ class Work:
         from vidrestore.jobs.estimate import estimate
 
         outcome = estimate(request, load, on_event)
-        if not (self.run.json or isinstance(outcome, Summary)):
-            show(*estimate_lines(outcome))
+        if not isinstance(outcome, Summary):
+            self.seconds, self.size = self.seconds + outcome.seconds, self.size + outcome.size
+            show(*(() if self.run.json else estimate_lines(outcome)))
         return outcome
 
 
@@ -316,20 +353,26 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
 
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
-    """Yield the lines of a dry run for a reader."""
+    """Yield the lines of a dry run for a reader; of a photograph, in brief."""
+    from vidrestore.media.source import PICTURES
+
     plan, timeline = estimate.plan, estimate.plan.timeline
     encoder = plan.encoder
+    work = f"about {length_of_time(estimate.seconds)} of work"
+    yield f"{plan.source.path} -> {plan.output}"
+    if estimate.frames == 1 and encoder.container == PICTURES:
+        yield f"  {', '.join([*estimate.decisions.values(), work])}"
+        return
     settings = " ".join(f"{key}={value}" for key, value in encoder.settings.items())
     numbers = {"frame": estimate.frames, "scene": len(timeline.scenes), "clip": len(timeline.clips)}
     numbers["other stream"] = len(plan.copy)
-    yield f"{plan.source.path} -> {plan.output}"
     yield "  " + ", ".join(counted_words(number, word) for word, number in numbers.items()) + " copied"
-    yield f"  encoder {encoder.encoder} {encoder.pix_fmt} {settings}, {encoder.threads} threads"
     if estimate.decisions:
         yield f"  {', '.join(estimate.decisions.values())}"
+    yield f"  encoder {encoder.pix_fmt} {settings}, {encoder.threads} threads"
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
-    yield f"  about {length_of_time(estimate.seconds)} of work and {estimate.size / 1e6:.1f} MB of video"
+    yield f"  {work} and {estimate.size / 1e6:.1f} MB of video"
     if estimate.encoding < estimate.restoring:
         rates = f"{estimate.encoding:.3g} and {estimate.restoring:.3g} frames a second"
         yield f"  the encoder is slower than the restorer here: {rates}; a faster --preset takes more bits"

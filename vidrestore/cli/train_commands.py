@@ -93,6 +93,9 @@ def train(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip damaged clips and photos instead of failing.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard, too, an optional package.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Run one step of everything in a temporary folder.")
     ] = False,
@@ -104,7 +107,7 @@ def train(
     Examples:
       vidrestore train --config run.toml -o runs/first --data my/videos
       vidrestore train --config run.toml -o runs/first --resume
-      vidrestore train --config run.toml --dry-run --set training.steps=100
+      vidrestore train --config run.toml --dry-run --set training.batch=8
     """
     with display() as progress:
         on_event = lines() if isinstance(progress, PlainLines) else steps_of(progress)
@@ -134,6 +137,7 @@ def train(
             resume=resume,
             init=init or (),
             device=device,
+            tensorboard=tensorboard,
             reading=reading,
             stop_after=math.inf if stop_after is None else stop_after,
             on_event=on_event,

@@ -21,14 +21,7 @@ AGREEMENT = 0.02  # dB; more than half-precision files and another processor cha
 HELD_OUT = "held-out"  # prefix of these values' names on a card
 OnProgress = Callable[[str], None]
 # settings that the cards of some weights have, at what is now the only value
-FORMER = {
-    'schedule = "cosine"',
-    "restarts = [1.0, 1.0, 1.0, 1.0]",
-    "patience = 5",
-    "factor = 0.3",
-    'final = "last"',
-    "resident = false",
-}
+FORMER = {'final = "last"', "resident = false"}
 
 
 def recipe_of(card: Card) -> RunConfig:
@@ -109,7 +102,7 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
     objective = objective_of(config)
     _, held_out = make_data(config, model.network)
     try:
-        after, before = objective.metrics(model.network, held_out), objective.metrics_before(held_out)
+        after, before = objective.measure(model.network, held_out)
     except ValueError as error:  # the network can't take frames of this size
         raise ConfigError(
             f"{model.card.name}: can't be measured on the data of {config.path}: {error}"

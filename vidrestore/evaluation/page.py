@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row
 from vidrestore.events import plain
 from vidrestore.media.pictures import png
-from vidrestore.svg_charts import chart
+from vidrestore.svg_charts import chart, legend, plot
 
 Picture = NDArray[np.uint8]
 
 LARGEST = (480, 720)  # rows and columns; larger pictures are cropped to their middle, not scaled
 COMPARISONS, CHARTS = 24, 24  # most on one page
 MOST_ERROR = 32.0  # grey levels; this error and more is yellow in an error map
+SCALE = f"purple: 0, yellow: {MOST_ERROR:g} grey levels and more"
+REPORT = "report"  # the suite of a page about a restoration
 LEAST_WIDTH = 640  # pixels on the page; smaller pictures are enlarged
 NAMES = ("system", "weights", "on")
 UNITS = {
@@ -36,6 +38,10 @@ UNITS = {
     "vmaf": "VMAF",
     "flicker": "flicker, grey levels",
     "bitrate": "bitrate, kbit/s",
+    "parameters": "parameters, M",
+    "multiply_adds": "multiply-adds, G",
+    "epoch_seconds": "epoch, s",
+    "test_seconds": "test set, s",
     "noise": "noise, grey levels",
 }
 
@@ -43,10 +49,14 @@ UNITS = {
 def page(result: Result) -> str:
     """Return the HTML of the page."""
     pictures: dict[str, str] = {}
-    lines = "".join(f"<li>{escape(line)}</li>" for line in (*result.protocol, *result.notes))
     source = f"<p>{escape(result.source)}</p>" if result.source else ""
-    head = f'<h1>{escape(result.title)}</h1>{source}<ul class="protocol">{lines}</ul>'
-    body = [head, _table(result), *_comparisons(result, pictures), *_charts(result)]
+    head, seen = f"<h1>{escape(result.title)}</h1>{source}", [*_comparisons(result, pictures)]
+    if result.suite == REPORT:  # for those who look, before those who check
+        facts = ["<h2>Settings and files</h2>", _list(result.protocol)]
+        body = [head + _list(result.notes), *seen, _table(result), *_charts(result), *facts]
+    else:
+        head += _list((*result.protocol, *result.notes))
+        body = [head, _table(result), *_plots(result), *seen, *_charts(result)]
     parts = {
         "title": escape(result.title),
         "style": _asset("page.css"),
@@ -61,6 +71,11 @@ def page(result: Result) -> str:
     return text
 
 
+def _list(lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<ul class="protocol">{items}</ul>' if items else ""
+
+
 def _asset(name: str) -> str:
     return files("vidrestore.evaluation").joinpath("web", name).read_text(encoding="utf-8")
 
@@ -71,11 +86,13 @@ def _in_script(text: str) -> str:
 
 
 def _table(result: Result) -> str:
-    units = [text for metric in result.metrics for text in (UNITS.get(metric, metric), result.against)]
-    heads = [*NAMES, *units, "verdict"]
+    units = [UNITS.get(metric, metric) for metric in result.metrics]
+    heads = [*NAMES, *(text for unit in units for text in (unit, result.against)), "verdict"]
+    if result.suite == REPORT:
+        heads = [*NAMES, *(f"{unit} {side}" for unit in units for side in ("before", "after")), "verdict"]
     rows = [_cells(result, row) for row in result.rows]
     filled = [any(cells[column][1] for cells in rows) for column in range(len(heads))]
-    if result.suite == "report":  # the title names them
+    if result.suite == REPORT:  # the title names them
         filled[: len(NAMES)] = [False] * len(NAMES)
     head = "".join(f"<th>{escape(title)}</th>" for title in compress(heads, filled))
     body = ""
@@ -90,8 +107,9 @@ def _table(result: Result) -> str:
 def _cells(result: Result, row: Row) -> list[tuple[str, str]]:
     """Return attributes and text of a row's cells; columns that all rows leave empty are not shown."""
     cells = [("", escape(text)) for text in (row.system, row.weights, row.on)]
+    sides = [("measured", row.measured), ("reference", row.reference)]
     for metric in result.metrics:
-        for side, values in (("measured", row.measured), ("reference", row.reference)):
+        for side, values in reversed(sides) if result.suite == REPORT else sides:
             value = json.dumps(plain(values[metric])) if metric in values else ""
             cells.append((f' class="number" data-metric="{escape(metric)}" data-side="{side}"', value))
     return [*cells, ("", escape(row.verdict))]
@@ -117,12 +135,13 @@ def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictu
     panels = []
     if comparison.clean is None:
         caption = "the difference" if result.suite == "reference" else "what was changed"
-        panels.append((_picture_key(error_map(after, before, MOST_ERROR), pictures), caption))
+        panels.append((_picture_key(error_map(after, before, MOST_ERROR), pictures), f"{caption}, {SCALE}"))
     else:
         clean = _middle(comparison.clean)
         panels.append((_picture_key(clean, pictures), "clean"))
         for name, picture in (("before", before), ("after", after)):
-            panels.append((_picture_key(error_map(picture, clean, MOST_ERROR), pictures), f"error {name}"))
+            caption = f"error {name}, {SCALE}"
+            panels.append((_picture_key(error_map(picture, clean, MOST_ERROR), pictures), caption))
     places = [place for place in _place_names(result, clip) if place != clip.system]
     title = f"{_system(result, clip)}: {', '.join([*places, f'frame {comparison.frame}'])}"
     width = max(before.shape[1], LEAST_WIDTH)
@@ -136,10 +155,9 @@ def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictu
         f'<figure><img data-picture="{key}" alt="{name}"><figcaption>{name}</figcaption></figure>'
         for key, name in panels
     )
-    scale = f"<p>Purple: 0, yellow: {MOST_ERROR:g} grey levels and more.</p>"
     return (
         f'<section class="comparison"><h3>{escape(title)}</h3>{slider}<div '
-        f'class="others">{figures}</div>{scale}</section>'
+        f'class="others">{figures}</div></section>'
     )
 
 
@@ -168,6 +186,17 @@ def _picture_key(picture: Picture, pictures: dict[str, str]) -> str:
     if key not in pictures:
         pictures[key] = data_uri(content)
     return key
+
+
+def _plots(result: Result) -> Iterator[str]:
+    """Yield the plots of a paper's figure, as the paper has them."""
+    for drawn in result.plots:
+        positions = [position for places, _ in drawn.curves.values() for position in places]
+        if positions:
+            unit, ends = UNITS.get(drawn.metric, drawn.metric), (min(positions), max(positions))
+            title = f"{drawn.title}: {unit}, {drawn.axis}"
+            curves = plot(title, unit, drawn.curves, ends, "", logarithmic=drawn.logarithmic)
+            yield f"<section><h3>{escape(title)}</h3>{curves}{legend([*drawn.curves])}</section>"
 
 
 def _charts(result: Result) -> Iterator[str]:

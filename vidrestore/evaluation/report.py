@@ -27,7 +27,7 @@ from torch import Tensor
 
 from vidrestore import __version__
 from vidrestore.colour import planes_to_grey
-from vidrestore.evaluation.page import LARGEST, page
+from vidrestore.evaluation.page import LARGEST, REPORT, page
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
 from vidrestore.events import Summary
@@ -74,7 +74,7 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
         values.append(rounded(measured | ({} if rate is None else {"bitrate": rate})))
     row = Row(task, title, values[1], values[0], options.model or "")
     return Result(
-        "report",
+        REPORT,
         f"{title}: {task}",
         "before",
         (row,),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from vidrestore.events import plain
 from vidrestore.weights import Model
 
+Curve = tuple[Sequence[float], Sequence[float]]  # positions and values
 Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
 Verdict = Literal["", "agrees", "differs", "not listed"]
 
@@ -76,6 +77,24 @@ class ClipMetrics:
 
 
 @dataclass(frozen=True)
+class Plot:
+    """Curves of one metric, where a paper has a figure in place of a table.
+
+    title: the test set and its setting.
+    metric: "psnr", ...
+    axis: the meaning of the positions.
+    curves: by system, positions and values.
+    logarithmic: positions are drawn by their logarithms.
+    """
+
+    title: str
+    metric: str
+    axis: str
+    curves: Mapping[str, Curve]
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True)
 class Result:
     """A whole evaluation. `against` names the reference: "manifest", "published", or "before" restoration."""
 
@@ -89,6 +108,7 @@ class Result:
     clips: tuple[ClipMetrics, ...] = ()  # the measurements that the rows are means over
     names: Mapping[str, str] = field(default_factory=dict)  # a clip's system -> its title in the rows
     column: str = ""  # the setting that the clips' columns stand for: "sigma"
+    plots: tuple[Plot, ...] = ()  # where a paper has a figure
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -145,7 +165,7 @@ def _as_json(value: Any) -> Any:
         return plain({name: part for name, part in parts.items() if name != "comparison"})
     if isinstance(value, tuple):
         return [_as_json(item) for item in value]
-    return plain(vars(value) if isinstance(value, Row) else value)
+    return plain(vars(value) if isinstance(value, Row | Plot) else value)
 
 
 GIVEN = "given"  # the identity: returns its input unchanged
@@ -158,6 +178,9 @@ NAMES = {  # titles of systems that a table doesn't list
     "mh-dust": "MH-DUST",
     "mb-taylorformer-t": "MB-TaylorFormer-T V2",
     "vsr-transformer-n": "VSR-Transformer-N",
+    "dust-temperature": "DUST with temperature",
+    "dust-any-sigma": "DUST for every sigma",
+    "mh-dust-any-sigma": "MH-DUST for every sigma",
 }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,18 +110,24 @@ def _picture(
 def cropped(
     frames: Sequence[Frame], video: VideoInfo, size: tuple[int, int]
 ) -> tuple[list[Frame], VideoInfo]:
-    """Return the middle of frames, at most `size`, and its description."""
+    """Return the middle of frames, at most `size`, and its description. The first row of each plane is one of
+    the same field as before.
+    """
     pixels = video.format
-    rows, columns = 1 << pixels.chroma_height_shift, 1 << pixels.chroma_width_shift
+    rows, columns = 2 << pixels.chroma_height_shift, 1 << pixels.chroma_width_shift
     height, width = min(size[0], video.height), min(size[1], video.width)
     top, left = (video.height - height) // 2 // rows * rows, (video.width - width) // 2 // columns * columns
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     corners = [pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)]
     areas = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]
+
+    def crop(planes: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        return tuple(np.ascontiguousarray(plane[area]) for plane, area in zip(planes, areas, strict=True))
+
     crops = []
     for frame in frames:
-        parts = (plane[area] for plane, area in zip(frame.planes, areas, strict=True))
-        crops.append(replace(frame, planes=tuple(map(np.ascontiguousarray, parts))))
+        second = crop(frame.second) if frame.second else None
+        crops.append(replace(frame, planes=crop(frame.planes), second=second))
     return crops, replace(video, height=height, width=width)
 
 

@@ -111,6 +111,15 @@ def is_own(status: os.stat_result, folder: Path) -> bool:
     return False
 
 
+def is_own_or_guarded(path: Path) -> bool:
+    """Return True for a file that no other user can have put there: the user's own, or one in a folder where
+    nobody else may write. Raises OSError.
+    """
+    others = stat.S_IWGRP | stat.S_IWOTH
+    is_guarded = not hasattr(os, "geteuid") or not os.stat(path.parent).st_mode & others
+    return is_guarded or is_own(os.stat(path), path.parent)
+
+
 def is_too_long(path: str | os.PathLike[str]) -> bool:
     """Return True for a path that Windows takes only if long paths are enabled there."""
     return sys.platform == "win32" and len(os.path.abspath(path)) > LONGEST_PATH
@@ -226,6 +235,20 @@ def parse_object(content: bytes | str, kind: Any = None) -> dict[str, Any]:
 def read_object(path: Path, kind: Any = None, limit: int = MEGABYTE) -> dict[str, Any]:
     """Parse the object in a file. Raises OSError if it can't be read, ValueError for other content."""
     return parse_object(read_limited(path, limit), kind)
+
+
+def places_digest(path: str | Path, places: int, width: int) -> str:
+    """Return the sha256 of a file's size and of `width` bytes at each of some places: the first at its
+    beginning, the last at its end, the others evenly between; of all bytes of a small file. Raises OSError.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        width = min(width, -(-size // places))
+        sha256 = hashlib.sha256(str(size).encode())
+        for place in range(places):
+            file.seek((size - width) * place // (places - 1))
+            sha256.update(file.read(width))
+        return sha256.hexdigest()
 
 
 def digest(content: Mapping[str, Any]) -> str:

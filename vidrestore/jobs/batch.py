@@ -51,8 +51,9 @@ class Batch:
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the steps'. `recursive` goes
     into folders below the given ones; the folder `output` then gets the same folders. `photos`: pictures in
     folders and patterns are restored one by one, not as frames. `runner` restores them, by default in this
-    process. `left_out` are named videos that were made from others of the batch, `notes` sentences about
-    other files that were found. Folders for the outputs are made; `close` removes those that are still empty.
+    process. `left_out` are named videos that were made from others of the batch, `left_alone` those whose
+    output exists, `notes` sentences about other files that were found. Folders for the outputs are made;
+    `close` removes those that are still empty.
 
     Models are loaded when the first video needs them and stay loaded for the others. Raises OptionError or
     MediaError if inputs and output don't fit together.
@@ -70,13 +71,16 @@ class Batch:
         runner: Runner | None = None,
     ) -> None:
         self.steps = tuple(steps)
+        self.left_alone = set[str]()
         self._load, self._runner = LoadedSteps(), runner or Runner()
         inputs = [Source(name) for name in sources]
-        files = expand_sources(inputs, recursive=recursive, photos=photos)
+        # a rate, or an output for all of them, says that pictures are frames
+        frames = self.options.fps is not None or bool(Path(output or "").suffix)
+        files = expand_sources(inputs, recursive=recursive, photos=photos, frames=frames)
         self._sources = {source.name: source for source in files}
         self.sources = list(self._sources)
         self.left_out = named_outputs(inputs) if are_many(inputs) else {}
-        self.notes = list(notes_on(inputs, recursive=recursive, photos=photos))
+        self.notes = list(notes_on(inputs, recursive=recursive, photos=photos, frames=frames))
         many = any(files.values()) or (are_many(inputs) and not Path(output or "").suffix)
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
@@ -105,6 +109,10 @@ class Batch:
         if self.options.overwrite:  # else an existing file is refused, or left alone
             refuse_sources(self.outputs[source].existing().values(), self.files)
         return Request(self._sources[source], self.outputs[source], self.steps)
+
+    def place(self, request: Request) -> int:
+        """Return the place of a video in the batch, counted from 0."""
+        return self.sources.index(request.source.name)
 
     @property
     def options(self) -> RestoreOptions:
@@ -135,6 +143,7 @@ class Batch:
         except OutputExistsError as error:
             if len(self.sources) == 1:
                 raise
+            self.left_alone.add(request.source.name)
             on_event(Warned(request.source.name, f"left alone: {error}"))
             return None
 

@@ -183,7 +183,7 @@ def _middle(frame: Frame, pixels: PixelFormat, side: int) -> Frame:
 
 
 def _frames_at_once(stage: ClipRestorer) -> int:
-    return _clip_length(stage) * stage.clips_at_once()
+    return _clip_length(stage) * stage.at_once().clips
 
 
 def _clip_length(stage: ClipRestorer) -> int:

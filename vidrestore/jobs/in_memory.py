@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from fractions import Fraction
 from itertools import chain
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, get_args, overload
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import LoadedSteps, Step
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import Steps
-from vidrestore.options import RestoreKeywords, RestoreOptions, changed_values, chosen_options
+from vidrestore.options import RestoreKeywords, RestoreOptions, Scope, changed_values, chosen_options
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 OVERSHOOT = 0.5  # of float frames below 0 and above 1
@@ -43,7 +43,8 @@ def restore_frames(
     """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the
     same type.
 
-    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped; far beyond is an error). The frames are
+    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped; far beyond is an error). OpenCV has B'G'R',
+    which nothing shows: pass `frames[..., ::-1]`, and reverse the result likewise. The frames are
     those that `vidrestore.restore` writes for a video with these pixels; the arguments are as there, but for
     what concerns files. The task `sr` returns frames four times larger. A `Restorer` keeps the weights for
     further calls. Raises VidRestoreError.
@@ -135,6 +136,10 @@ class Restorer:
         self.cancel()
         self._loaded, self._is_closed = LoadedSteps(), True
 
+    def __repr__(self) -> str:
+        settings = {"task": self._step.task, **changed_values(self.options, *get_args(Scope))}
+        return f"Restorer({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
     def __enter__(self) -> Self:
         return self
 
@@ -202,15 +207,37 @@ def _check_shape(frames: NDArray[Any] | Tensor, dimensions: int) -> tuple[int, .
         expected = (
             "frames must have the shape (T, H, W, 3)" if dimensions == 4 else "a frame must be (H, W, 3)"
         )
-        raise OptionError(f"{expected}, got {shape or type(frames).__name__}")
+        raise OptionError(
+            f"{expected}, got {shape or type(frames).__name__}{_way_to(frames, shape, dimensions)}"
+        )
     return shape
+
+
+def _way_to(frames: Any, shape: tuple[int, ...], dimensions: int) -> str:
+    """Return the expression that makes what is expected of something else, after a semicolon; empty for what
+    can't be recognised.
+    """
+    order = (0, 2, 3, 1) if dimensions == 4 else (1, 2, 0)
+    transpose = "permute" if isinstance(frames, Tensor) else "transpose"
+    ways = {
+        "no pixels are in it": 0 in shape,
+        'of PyAV it is frame.to_ndarray(format="rgb24")': hasattr(frames, "to_ndarray"),
+        'of Pillow it is numpy.asarray(picture.convert("RGB"))': hasattr(frames, "convert"),
+        "one frame is frames[None]": dimensions == 4 and len(shape) == 3 and shape[-1] == 3,
+        f"channels come last: {transpose}{order}": len(shape) == dimensions and shape[dimensions - 3] == 3,
+        "of several frames, pass the array itself": dimensions == 3 and len(shape) == 4,
+        "without transparency it is frames[..., :3]": len(shape) == dimensions and shape[-1] == 4,
+        "of grey pictures it is numpy.repeat(frames[..., None], 3, -1)": len(shape) == dimensions - 1,
+    }
+    return next((f"; {way}" for way, is_fit in ways.items() if is_fit), "")
 
 
 def _pixel_format(frame: NDArray[Any] | Tensor) -> PixelFormat:
     """Return the format of the samples. Raises OptionError for another type."""
     name = str(frame.dtype).removeprefix("torch.")
     if name != "uint8" and "float" not in name:
-        raise OptionError(f"frames must be uint8 (0 to 255) or floats (0 to 1), got {name}")
+        way = "; of 16 bits, divide by 65535, as in (frames / 65535)" if name == "uint16" else ""
+        raise OptionError(f"frames must be uint8 (0 to 255) or floats (0 to 1), got {name}{way}")
     return BYTES if name == "uint8" else FLOATS
 
 

@@ -19,6 +19,7 @@ from vidrestore.jobs.request import Request, StepLoader, load_step, plain_option
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.steps import Steps, measured_input, total_scale
 from vidrestore.media.encoders import decisions
+from vidrestore.media.finished import UNKNOWN
 from vidrestore.media.formats import enlarged_video
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
@@ -110,7 +111,7 @@ class Job:
         return {name: checksum for part in files for name, checksum in part}
 
     def tag(self, damage: str | None = None) -> str | None:
-        """Return how the output was made, for its tags (`media.probe.Tag`); None without `tags`."""
+        """Return how the output was made, for its tags (`media.finished.Tag`); None without `tags`."""
         if not self.options.tags:
             return None
         parts = []
@@ -120,7 +121,7 @@ class Job:
             parts.append(" ".join([stage.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
         if frames := len(self.plan.timeline.pts):
             parts.append("; ".join(filter(None, (f"{frames} frames", damage))))
-        job = f"{self.request.job(self.plan.source)} " if self.request.source.is_stored else ""
+        job = f"{self.request.job(self.plan.source)}+{UNKNOWN} " if self.request.source.is_stored else ""
         return f"vidrestore {job}{__version__}: {'; '.join(parts)}"
 
     def decisions(self) -> dict[str, str]:
@@ -188,6 +189,8 @@ class Job:
             on_event(Warned(self.info.path, f"{text}; each lies in the middle between its neighbours now"))
         if self.reader.restarts:
             on_event(Warned(self.info.path, self._set_back()))
+        if change := refused_if(self.options.strict, self.info.path, self.reader.change_of_form):
+            on_event(Warned(self.info.path, change))
 
     def _set_back(self) -> str:
         """Return a warning of a clock that is set back. Raises MediaError if copied sound can't follow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import counted_words
+from vidrestore.media.photographs import camera_times, why_photographs
 from vidrestore.media.source import (
     KINDS,
     MUXERS,
@@ -21,6 +23,7 @@ from vidrestore.media.source import (
     Source,
     Target,
     is_picture,
+    natural_order,
     pattern_of,
     unread,
 )
@@ -37,6 +40,9 @@ PREVIEW = "preview"
 ENLARGED = frozenset({"x2", "x3", "sr"})  # other suffixes that `suffix_of` returns
 WORK_SUFFIX = ".vidrestore"  # folders with unfinished work
 ANY_CONTAINER = ".mkv"  # if the source's own container can't be written
+SHOWN = 3  # names of files of a kind in a sentence
+_OF_CAMERAS = (".jpg", ".jpeg", ".heic", ".heif")
+_AS_PHOTOGRAPHS = "pictures are taken for photographs, as {}; `fps=25` takes them for frames of a video"
 _THUMBNAILS = "@eaDir"  # folders of small copies that a Synology NAS makes of all videos and photos
 
 
@@ -48,23 +54,24 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
 
 
 def expand_sources(
-    sources: Sequence[Source], *, recursive: bool = False, photos: bool = False
+    sources: Sequence[Source], *, recursive: bool = False, photos: bool = False, frames: bool = False
 ) -> dict[Source, str]:
     """Return the files that `sources` name, each with its folder relative to the source. A source is a file,
     a folder (all videos in it) or a pattern such as "*.mp4".
 
-    A named picture is a photo. The pictures of a folder or pattern without videos are the frames of one
-    video, or photos if `photos` is set. With `recursive`, folders below are included, and ** in a pattern
-    matches folders at any depth. Outputs of vidrestore, work folders and hidden files are skipped in folders
-    and patterns. A named output is skipped if its source is named as well (`named_outputs`), since a pattern
-    of the shell may match both. Raises OptionError for an empty name, MediaError for a folder or pattern
-    without a video.
+    A named picture is a photo. The pictures of a folder or pattern without videos are photos if `photos` is
+    set, frames of one video if `frames` is set, else what they look like (`why_photographs`). With
+    `recursive`, folders below are included, and ** in a pattern matches folders at any depth. Outputs of
+    vidrestore (`own_outputs`), work folders and hidden files are skipped in folders and patterns. A named
+    output is skipped if its source is named as well (`named_outputs`), since a pattern of the shell may match
+    both. Raises OptionError for an empty name, MediaError for a folder or pattern without a video.
     """
     if not all(source.name for source in sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
     for source in sources:
         if ADDRESS.match(source.name) and not os.path.exists(source):
             raise MediaError(f"{source}: an address, and only files are read; download it first")
+    _check_blanks([source.name for source in sources])
     if not are_many(sources) and not (photos and sources[0].is_pattern):
         return {sources[0]: ""}
     if len(sources) == 2 and os.path.isfile(sources[0]) and not os.path.exists(sources[1]):
@@ -76,12 +83,25 @@ def expand_sources(
     files: dict[Source, str] = {}
     for source in sources:
         if source.name not in outputs:
-            for file, folder in _expand(source, recursive, photos):
+            is_photos = photos or bool(not frames and _photographs(source))
+            for file, folder in _expand(source, recursive, is_photos):
                 files.setdefault(file, folder)
     return files
 
 
-def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
+def _photographs(source: Source) -> str | None:
+    """Return why the pictures of a folder or pattern without videos are photographs; None for others."""
+    paths = [path for path, _ in _paths(source, recursive=False)] if source.is_many else []
+    pictures = sorted(filter(is_picture, paths), key=natural_order)
+    videos = {path for path in paths if _is_video(path)} - own_outputs(paths).keys()
+    is_film = len(pictures) < 2 or bool(videos)
+    of_cameras = all(path.lower().endswith(_OF_CAMERAS) for path in pictures)
+    return why_photographs(tuple(pictures)) if of_cameras and not is_film else None
+
+
+def notes_on(
+    sources: Sequence[Source], *, recursive: bool, photos: bool, frames: bool = False
+) -> Iterator[tuple[str, str]]:
     """Yield inputs with a sentence: those that are missing, pictures that may be meant differently, unless
     `photos` is set, and files of kinds that are not read.
     """
@@ -96,10 +116,42 @@ def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Ite
         yield named[0], f"{text}of a video, name '{pattern}' instead"
     for source in (source for source in sources if source.is_many):
         paths = [path for path, _ in _paths(source, recursive) if os.path.isfile(path)]
-        if not photos and (note := _note_on_pictures(paths)):
+        if not (photos or frames) and (why := _photographs(source)):
+            count = sum(map(is_picture, paths))
+            yield (
+                source.name,
+                f"{count} {_AS_PHOTOGRAPHS.format(why)}",
+            )
+        elif not photos and (note := _note_on_pictures(paths)):
             yield source.name, note
+        yield from ((source.name, note) for note in _notes_on_outputs(own_outputs(paths)))
         if note := unread(_unknown_files(paths)):
             yield source.name, note
+
+
+def own_outputs(paths: Sequence[str]) -> dict[str, str]:
+    """Return the videos and pictures of a folder or pattern that are left out as outputs of vidrestore, each
+    with the reason, "" if it is beyond doubt. They are named as those are, and have our tag, or are there
+    with the file that they are named after, which is what tells for photos and for videos without tags.
+    """
+    from vidrestore.media.finished import read_tag
+
+    kinds = VIDEO_SUFFIXES | KINDS.keys()
+    paths = [path for path in paths if Path(path).suffix.lower() in kinds]
+    origins, outputs = _origins(paths), dict[str, str]()
+    for path in filter(_has_our_suffix, paths):
+        if read_tag(Target(path)):
+            outputs[path] = "" if path in origins else "as vidrestore made them, by their tags"
+        elif path in origins:
+            outputs[path] = "named like outputs of others there; name one alone to restore it"
+    return outputs
+
+
+def _notes_on_outputs(outputs: Mapping[str, str]) -> Iterator[str]:
+    for reason in sorted({*outputs.values()} - {""}):
+        names = [Path(path).name for path in outputs if outputs[path] == reason]
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        yield f"left out, {reason}: {', '.join(names[:SHOWN])}{more}"
 
 
 def _unknown_files(paths: Sequence[str]) -> list[str]:
@@ -110,7 +162,7 @@ def _unknown_files(paths: Sequence[str]) -> list[str]:
 
 def _note_on_pictures(paths: Sequence[str]) -> str | None:
     """Return a sentence on pictures that are left out or become frames of a video."""
-    videos = sum(_is_video(path) for path in paths)
+    videos = len({path for path in paths if _is_video(path)} - own_outputs(paths).keys())
     pictures = [path for path in paths if is_picture(path)]
     if videos and pictures:
         kind = os.path.join(os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}")
@@ -120,7 +172,7 @@ def _note_on_pictures(paths: Sequence[str]) -> str | None:
         )
     if len({*map(os.path.dirname, pictures)}) > 1:
         return "pictures in folders below are left out; with `photos` each is restored"
-    if len(pictures) > 1 and not pattern_of(pictures):
+    if len(pictures) > 1 and not (pattern_of(pictures) and not camera_times(tuple(pictures[:1]))):
         return f"{len(pictures)} pictures are taken for frames of one video; `photos` restores each by itself"
     return None
 
@@ -129,19 +181,35 @@ def named_outputs(sources: Sequence[Source]) -> dict[str, str]:
     """Return the named videos that are outputs of another named video, each with that video: a.denoised.mp4
     if a.mp4 is named, too.
     """
-    named = [source.name for source in sources if not source.is_pipe and not source.is_many]
-    videos = {str(Path(source).with_suffix("")): source for source in named} | {name: name for name in named}
+    return _origins([source.name for source in sources if not source.is_pipe and not source.is_many])
+
+
+def _origins(names: Sequence[str]) -> dict[str, str]:
+    """Return the names that are those of outputs of another one, each with that."""
+    videos = {str(Path(name).with_suffix("")): name for name in names} | {name: name for name in names}
     origins = {
-        source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
-        for source in named
-        if _has_our_suffix(source)
+        name: videos.get(str(Path(name).with_suffix("").with_suffix("")))
+        for name in names
+        if _has_our_suffix(name)
     }
-    return {source: origin for source, origin in origins.items() if origin}
+    return {name: origin for name, origin in origins.items() if origin}
 
 
 def are_many(sources: Sequence[Source]) -> bool:
     """Return True unless the only source is a single named file."""
     return len(sources) != 1 or sources[0].is_many
+
+
+def _check_blanks(names: Sequence[str]) -> None:
+    """Raise OptionError if the names of missing files are the words of the name of one that exists."""
+    for first, name in enumerate(names):
+        for count in range(2, 9) if not os.path.exists(name) else ():
+            whole = " ".join(names[first : first + count])
+            if os.path.exists(whole):
+                raise OptionError(
+                    f"{name}: no such file, but {shlex.quote(whole)} is one: a name with blanks is put in "
+                    "quotation marks"
+                )
 
 
 def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Source, str]]:
@@ -152,7 +220,10 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
         yield source, ""
         return
     paths = _paths(source, recursive)
-    videos = [(path, folder) for path, folder in paths if _is_video(path, photos=photos)]
+    outputs = own_outputs([path for path, _ in paths])
+    videos = [
+        (path, folder) for path, folder in paths if path not in outputs and _is_video(path, photos=photos)
+    ]
     if not videos and source.pictures:
         yield source, ""
     elif not videos:
@@ -176,7 +247,8 @@ def _no_video_error(source: Source, paths: list[str]) -> MediaError:
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
     if os.path.isdir(source) and any(_is_video(path) for path, _ in _in_folder(source.name, recursive=True)):
         expected = "videos are in folders below: add `recursive`"
-    expected = unread(_unknown_files(paths)) or expected
+    notes = *_notes_on_outputs(own_outputs(paths)), unread(_unknown_files(paths))
+    expected = "; ".join(filter(None, notes)) or expected
     return MediaError(f"{source}: {kind} holds no video file to restore; {expected}")
 
 
@@ -201,9 +273,9 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
 
 
 def _is_video(path: str, *, photos: bool = False) -> bool:
-    """Return True for a video, or a picture if `photos`, that isn't ours."""
+    """Return True for a video, or a picture if `photos`, that isn't hidden."""
     is_one = Path(path).suffix.lower() in VIDEO_SUFFIXES or (photos and is_picture(path))
-    return is_one and os.path.isfile(path) and not is_our_output(path)
+    return is_one and os.path.isfile(path) and not Path(path).name.startswith(".")
 
 
 def is_our_output(path: str) -> bool:

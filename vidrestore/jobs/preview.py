@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from vidrestore import __version__
 from vidrestore.colour import matrix_of
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Summary
@@ -20,6 +21,7 @@ from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.run import check
 from vidrestore.jobs.steps import write_frames
+from vidrestore.media.finished import PREVIEW_JOB, is_foreign, read_tag
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.media.source import PIPE
@@ -28,6 +30,7 @@ from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.conversions import enlarged_frame
 
+PREVIEW_TAG = f"vidrestore {PREVIEW_JOB} {__version__}"
 PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictures are often black or a title
 
 
@@ -39,13 +42,16 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
     source, output = request.names
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
+    tag, output_tag = read_tag(request.output), PREVIEW_TAG if request.options.tags else None
+    if tag and tag.is_preview and not is_foreign(request.output):  # another excerpt, or other options
+        request = request.with_options(overwrite=True)
     video_only = request.with_options(drop=EVERY_KIND)
     with check(video_only, load, on_event, find=partial(_span, seconds), locks=False) as job:
         if isinstance(job, Summary):
             return job
         job.begin(on_event)
         began = time.monotonic()
-        writer = _write_pairs(job)
+        writer = _write_pairs(job, output_tag)
         job.warn(writer.warnings, on_event)
         damage = job.damage
     scenes = tuple(job.plan.timeline.scenes)
@@ -65,12 +71,12 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
     return find_span(reader, start, seconds)
 
 
-def _write_pairs(job: Job) -> VideoWriter:
+def _write_pairs(job: Job, tag: str | None) -> VideoWriter:
     """Write the pictures, and return the writer that is finished."""
     sources: deque[Frame] = deque()
     scale = job.steps.scale
     wide = side_by_side_info(job.info, scale)
-    writer = job.writer(source=wide, encoder=job.options.encoder, tag=None)
+    writer = job.writer(source=wide, encoder=job.options.encoder, tag=tag)
 
     def pairs(restored: Iterator[Frame]) -> Iterator[Frame]:
         video = job.info.video

@@ -112,6 +112,13 @@ class Request:
         """Return the digest of the request, its source and weights, by which a finished output is known. It
         holds for a copy of the source, too.
         """
+        return self._digest(size=source.size, places=source.places)
+
+    def former_job(self, source: SourceIdentity) -> str:
+        """Return the digest that earlier versions made. Raises OSError."""
+        return self._digest(size=source.size, head=self.source.former_head())
+
+    def _digest(self, **source: Any) -> str:
         from vidrestore.weights import is_file  # not for every run
         from vidrestore.weights.manifest import read_manifest, sha256_of
 
@@ -124,7 +131,7 @@ class Request:
                 weights |= {
                     card.name: card.sha256 for card in cards if card.suits(task) or card.name == model
                 }
-        return digest({"request": self.name, "size": source.size, "head": source.head, "weights": weights})
+        return digest({"request": self.name, **source, "weights": weights})
 
 
 def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:

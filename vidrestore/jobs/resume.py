@@ -8,8 +8,9 @@
     I-N.lock        held by shard I of N
 
 A file gets its name when it is complete and on the disk. The locks (`files.locks`) belong to the output: they
-are in the folder beside it even if `work_dir` has the rest, so that one output has one job at a time. The
-folder must belong to the user, and only regular files are read in it: what others put there is refused.
+are in the folder beside it even if `work_dir` has the rest, so that one output has one job at a time; in
+`work_dir` only where they are refused there. The folder must belong to the user, and only regular files are
+read in it: what others put there is refused.
 
 Once the output has its name, job.json is removed first: a folder without it is left over, and is removed by
 the next run.
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, remove_all_partials, remove_partials, replacing, sync_folder
-from vidrestore.files.locks import locked
+from vidrestore.files.locks import LocksRefusedError, locked
 from vidrestore.files.regular import (
     LARGEST_PLAN,
     MEGABYTE,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from vidrestore.clips import Bounds
     from vidrestore.jobs.request import Request
 
-VERSION = 6
+VERSION = 7
 ATTEMPTS = 100  # tries to make the folder while others remove it
 LOCK = "job.lock"
 _OURS = re.compile(r"\d{8}-\d{8}\.segment|(job|plan)\.json|(job|\d+-\d+)\.lock|\.[0-9a-f.]+\.partial")
@@ -79,7 +80,8 @@ class WorkFolder:
                 raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")
             place = str(self.place.parent) + os.sep + self.output.name
             self.path = Path(work_dir, _short(f"{self.output.name}.{_hash(place)}{WORK_SUFFIX}"))
-        self.warnings: list[str] = []  # about broken files
+        self.lock_place = self.place  # the folder of the lock that is held
+        self.warnings: list[str] = []  # about broken files, and a share without locks
 
     @classmethod
     def of(cls, request: Request) -> WorkFolder:
@@ -102,7 +104,6 @@ class WorkFolder:
         Raises BusyError if another process works on it, MediaError if the folder can't be made.
         """
         with ExitStack() as stack:
-            stack.callback(_remove_empty, self.place)
             self._lock(stack, shared=shared)
             stack.callback(_remove_empty, self.path)
             try:
@@ -115,8 +116,7 @@ class WorkFolder:
     def _lock(self, stack: ExitStack, *, shared: bool) -> None:
         for attempt in range(ATTEMPTS):
             try:
-                _make_own(self.place)
-                stack.enter_context(locked(self.place / LOCK, wait=shared))
+                self._enter_lock(stack, shared=shared)
                 break
             except FileNotFoundError as error:  # removed by a process that has finished
                 if is_too_long(self.path):
@@ -132,7 +132,7 @@ class WorkFolder:
                     ) from None
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
-        for path in () if shared else self.place.glob("*-*.lock"):
+        for path in () if shared else self.lock_place.glob("*-*.lock"):
             with locked(path):  # or a shard is at work
                 pass
         try:
@@ -146,9 +146,27 @@ class WorkFolder:
                     "choose another `work_dir`"
                 )
 
+    def _enter_lock(self, stack: ExitStack, *, shared: bool) -> None:
+        """Hold the lock beside the output, or where that is refused, in `work_dir`; else, unless the job is
+        `shared`, none, with a warning.
+        """
+        refusals = []
+        for place in dict.fromkeys((self.place, self.path)):
+            _make_own(place)
+            stack.callback(_remove_empty, place)
+            try:
+                stack.enter_context(locked(place / LOCK, wait=shared))
+                self.lock_place = place
+                return
+            except LocksRefusedError as error:
+                refusals.append(error)
+        if shared:
+            raise refusals[0]
+        self.warnings.append(f"{refusals[0]}. The work goes on without: start no other run of this output")
+
     def shard_locked(self, number: int, count: int) -> AbstractContextManager[None]:
         """Lock one of `count` parts of the job. Raises BusyError if another process has it."""
-        return locked(self.place / f"{number}-{count}.lock")
+        return locked(self.lock_place / f"{number}-{count}.lock")
 
     @property
     def has_job(self) -> bool:

@@ -12,18 +12,18 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack
 
-from vidrestore.errors import OutputExistsError, VidRestoreError
+from vidrestore.errors import MediaError, OutputExistsError, VidRestoreError
 from vidrestore.event_log import Logged
 from vidrestore.events import Event, Failed, Listener, Started, Summary, Warned, ignore_event
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Span
-from vidrestore.jobs.naming import output_for, suffix_of
+from vidrestore.jobs.naming import is_our_output, output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.media.probe import read_tag
+from vidrestore.media.finished import Tag, broken_output, is_foreign, read_tag, stump
 from vidrestore.media.reader import VideoReader, expected_frames, find_span
 from vidrestore.media.source import PIPE, Source, Target, standard_input
 from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 Y4M_MAGIC = b"YUV4MPEG2"
+_FORMER = "made by an earlier version, whose tag can't prove that it is whole"
 
 
 def restore(
@@ -127,42 +128,84 @@ def check(
     with work_folder.locked() if work_folder and locks else nullcontext():
         folder = folder or (work_folder if locks else None)
         try:
-            earlier = earlier_summary(request, on_event, folder)
+            left = earlier_summary(request, on_event, folder)
         except OutputExistsError:
             with open_job(request, load, find):  # an option that is wrong in any case is said first
                 raise
-        if earlier:
-            yield earlier
+        if isinstance(left, Summary):
+            yield left
             return
-        with open_job(request, load, find) as job:
+        with open_job(left, load, find) as job:
             job.folder = folder
             yield job
 
 
-def earlier_summary(request: Request, on_event: Listener, folder: WorkFolder | None = None) -> Summary | None:
-    """Return the summary of a video that was finished earlier; None if there is work to do, as where its job
-    stands in the work `folder`. What a finished job has left in the folder is removed.
+def earlier_summary(
+    request: Request, on_event: Listener, folder: WorkFolder | None = None
+) -> Summary | Request:
+    """Return the summary of a video that was finished earlier, or the request for the work that is left, as
+    where its job stands in the work `folder`. One whose output was finished but isn't whole any more is made
+    again, with a warning. What a finished job has left in the folder is removed.
 
     Raises OutputExistsError if there is another output.
     """
-    source, output, overwrite = request.source, request.output, request.options.overwrite
-    tag = None if overwrite else read_tag(output)
-    if tag and source.is_stored and tag.job == request.job(source.identity()):
-        if folder:
-            folder.remove()
-        on_event(Started(*request.names, request.steps[0].task, device=request.options.device))
-        summary = Summary(*request.names, tag.frames, 0.0, tag.damage, reused=tag.frames, before=True)
-        on_event(summary)
-        return summary
-    if folder and folder.read("job") is not None:
-        return None
-    if tag:
+    source, output = request.source, request.output
+    if request.options.overwrite:
+        return request
+    tag, problem = read_tag(output), None
+    if tag and source.is_stored and (maker := _maker(request, tag)):
+        problem = _FORMER if maker == "former" else broken_output(output, tag)
+        if not problem:
+            if folder:
+                folder.remove()
+            on_event(Started(*request.names, request.steps[0].task, device=request.options.device))
+            summary = Summary(*request.names, tag.frames, 0.0, tag.damage, reused=tag.frames, before=True)
+            on_event(summary)
+            return summary
+    elif folder and folder.read("job") is not None:
+        return request
+    elif tag is None:
+        problem = _own_stump(output)
+    if problem:
+        on_event(Warned(source.name, f"{output}: {problem}; it is made again"))
+        return request.with_options(overwrite=True)
+    if tag and not tag.is_preview:
         raise OutputExistsError(
             f"{output}: already exists, made with other options or weights, or from another video; add "
             "`overwrite` to replace it, or give `output` another name"
         )
-    output.check(source, overwrite=overwrite)
-    return None
+    output.check(source, overwrite=False)
+    return request
+
+
+def _own_stump(output: Target) -> str | None:
+    """Return why an output without a tag isn't whole, if it is empty or named as our outputs are; None if it
+    is whole, or isn't there. Raises MediaError for a broken file of another name.
+    """
+    if output.is_pattern or output.is_pipe or not (problem := stump(output)):
+        return None
+    if is_our_output(output.name) or not output.path.stat().st_size:
+        return problem
+    raise MediaError(f"{output}: already exists, but {problem}; remove it, or add `overwrite` to replace it")
+
+
+def _maker(request: Request, tag: Tag) -> Literal["this", "former"] | None:
+    """Return the version of vidrestore, this or a former one, by which the request made the output that has
+    the tag; None if another request made it. Raises OutputExistsError if another user may have put the output
+    there.
+    """
+    identity = request.source.identity()
+    maker: Literal["this", "former"] | None = None
+    if tag.job == request.job(identity):
+        maker = "this"
+    elif tag.checksum is None and tag.job == request.former_job(identity):
+        maker = "former"
+    if maker and is_foreign(request.output):
+        raise OutputExistsError(
+            f"{request.output}: already exists, and belongs to another user, who may have forged its tag; "
+            "add `overwrite` to replace it, or give `output` another name"
+        )
+    return maker
 
 
 @contextmanager
@@ -175,9 +218,11 @@ def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | 
     with VideoReader.of(request.source, options, losses=measures) as reader:
         reader.refuse_interlaced("`scan` makes it progressive")
         span = find(reader, options) if find else find_span(reader, options.start, options.duration)
-        from vidrestore.jobs.job import job_of  # loads torch, which takes seconds
+        from vidrestore.cores import one_thread  # loads torch, which takes seconds
+        from vidrestore.jobs.job import job_of
 
-        yield job_of(request, reader, span, load)
+        with one_thread():
+            yield job_of(request, reader, span, load)
 
 
 def join(work: SegmentedWork, began: float) -> Summary:

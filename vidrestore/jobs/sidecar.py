@@ -15,16 +15,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from vidrestore import __version__
-from vidrestore.checking import Checked, checked
+from vidrestore.checking import Checked, checked, converted
 from vidrestore.errors import MediaError
 from vidrestore.events import Event, Listener, Planned, Started, Summary, Warned, plain
 from vidrestore.files.atomic import write_whole
-from vidrestore.files.regular import LARGEST_PLAN, open_regular, parse_object, read_limited
+from vidrestore.files.regular import LARGEST_PLAN, open_regular, parse_object, read_limited, stored
 from vidrestore.jobs.request import Request, plain_options
-from vidrestore.media.source import Source
+from vidrestore.media.finished import unfinished_output
+from vidrestore.media.source import MUXERS, Source, Target
 
 SCHEMA = 1
 SUFFIX = ".vidrestore.json"
+BATCH_LIST = "vidrestore-batch.json"
+_BATCH = stored(vidrestore_batch=int, inputs=list[dict[str, Any]])
+_ENTRY = stored(input=str, output=str | None, state=str, reason=str | None)
 LACKS = "made after the run, of which it lacks the plan, the noise and the times"
 
 
@@ -150,13 +154,92 @@ def read_sidecar(path: Path) -> Recorded:
     return checked(Recorded, fields, where, MediaError)
 
 
-def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
-    """Yield for source and result True if the file is as recorded, with a sentence. Raises MediaError if it
-    is not a sidecar.
+def verify(name: str) -> Iterator[tuple[bool, str]]:
+    """Yield True for each source and result that is as recorded, else False, with a sentence.
+
+    `name` is a sidecar, a restored video that has one beside it, the list of a batch, or a folder: with all
+    sidecars in it and below. Raises MediaError if it is none of these.
     """
-    recorded = read_sidecar(Path(sidecar))
-    for file in (recorded.source, recorded.result):
-        yield _verified(os.path.normpath(Path(sidecar).parent / file.path), file.sha256)
+    path = Path(name)
+    if path.is_dir():
+        yield from _verified_folder(path)
+    elif (sidecar := sidecar_path(name)).is_file():
+        yield from _verified_files(sidecar)
+    elif path.name == BATCH_LIST:
+        yield from _verified_batch(path)
+    elif Target(name).holds_pictures or path.suffix.lower() in MUXERS:
+        raise MediaError(
+            f"{name}: it has no sidecar, {sidecar.name}; `sidecar` writes one beside each output"
+        )
+    else:
+        yield from _verified_files(path)
+
+
+def record_is_of(sidecar: Path, output: str) -> bool:
+    """Return True if a sidecar can be read, and records an output as it is now."""
+    try:
+        return read_sidecar(sidecar).result.sha256 == _checksum(output)
+    except MediaError:
+        return False
+
+
+def _verified_folder(folder: Path) -> Iterator[tuple[bool, str]]:
+    """Verify the sidecars in a folder and below, and name what the list of its batch didn't finish."""
+    sidecars = sorted(path for path in folder.rglob(f"*{SUFFIX}") if not path.name.startswith("."))
+    lists = [path for path in (folder / BATCH_LIST,) if path.is_file()]
+    if not sidecars and not lists:
+        raise MediaError(f"{folder}: no sidecar (*{SUFFIX}) is in it or below; `sidecar` writes them")
+    for sidecar in sidecars:
+        yield from _verified_or_problem(sidecar)
+    for path in lists:
+        yield from (check for entry in _entries(path) if (check := _unfinished(entry)))
+
+
+def _verified_batch(path: Path) -> Iterator[tuple[bool, str]]:
+    """Verify the sidecars of all inputs of a batch by its list, which may have been moved with its folder."""
+    for entry in _entries(path):
+        if check := _unfinished(entry):
+            yield check
+        elif output := entry["output"]:
+            places = (Path(output), path.parent / output, path.parent / Path(output).name)
+            sidecars = [sidecar_path(str(place)) for place in places]
+            yield from _verified_or_problem(next(filter(Path.is_file, sidecars), sidecars[0]))
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a batch's list. Raises MediaError for other content."""
+    try:
+        content = parse_object(read_limited(path, LARGEST_PLAN), _BATCH)
+        entries: list[dict[str, Any]] = content["inputs"]
+        for entry in entries:
+            converted(entry, _ENTRY)
+        return entries
+    except (OSError, ValueError) as error:
+        raise MediaError(f"{path}: not the list of a batch ({error})") from error
+
+
+def _unfinished(entry: Mapping[str, Any]) -> tuple[bool, str] | None:
+    if entry["state"] not in ("failed", "interrupted", "not begun"):
+        return None
+    return False, f"{entry['input']}: {entry['state']}{': ' * bool(entry['reason'])}{entry['reason'] or ''}"
+
+
+def _verified_or_problem(sidecar: Path) -> Iterator[tuple[bool, str]]:
+    try:
+        yield from _verified_files(sidecar)
+    except MediaError as error:
+        yield False, str(error)
+
+
+def _verified_files(sidecar: Path) -> Iterator[tuple[bool, str]]:
+    recorded = read_sidecar(sidecar)
+    source, result = (
+        os.path.normpath(sidecar.parent / file.path) for file in (recorded.source, recorded.result)
+    )
+    yield _verified(source, recorded.source.sha256)
+    is_same, line = _verified(result, recorded.result.sha256)
+    problem = unfinished_output(Target(result)) if is_same else None
+    yield (False, f"{result}: as recorded, but not whole: {problem}") if problem else (is_same, line)
 
 
 def _verified(name: str, recorded: str) -> tuple[bool, str]:

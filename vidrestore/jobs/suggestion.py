@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.errors import OptionError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed, ignore_event, plain
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.coding_loss import bits_per_pixel
@@ -126,7 +126,7 @@ def suggest(
     on_event(Progressed(str(source), 0, stage="read"))
     with VideoReader.of(source, options) as reader:
         info, scan = reader.info, reader.scan
-        places = list(read_places(reader))
+        places, damage = list(read_places(reader)), reader.damage.sentence
     interlacing = Finding("interlacing", "no", "frames are whole")
     if scan and scan.why:
         interlacing = Finding("interlacing", "no" if scan.kind == "whole" else "yes", str(scan.in_words))
@@ -134,22 +134,31 @@ def suggest(
     noisy = (findings[1].value or 0) >= STRONG_NOISE
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info.video)]
+    findings += [Finding("damage", "yes", damage)] if damage else []
     return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings, scan))), places
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
-    """Yield `SEEN` frames at each of `PLACES`; of a short video, or one of unknown length, as many at its
-    beginning.
+    """Yield `SEEN` frames at each of `PLACES`; of a video that is short, cut short, or of unknown length, as
+    many at its beginning. Raises MediaError without a frame.
     """
     video, info = reader.info.video, reader.info
     ticks = video.duration or (int(info.duration / video.time_base) if info.duration else 0)
     starts = [int((video.start or 0) + place * ticks) for place in PLACES]
     if not ticks or (video.rate and ticks * video.time_base * video.rate < 4 * SEEN):
         starts = []
-    for start in starts or (None,):
+    is_empty = True
+    for start in starts:
         with closing(reader.frames(start)) as frames:
-            if sample := tuple(islice(frames, SEEN if starts else len(PLACES) * SEEN)):
+            if sample := tuple(islice(frames, SEEN)):
+                is_empty = False
                 yield Place(sample)
+    if is_empty:
+        with closing(reader.frames()) as frames:
+            sample = tuple(islice(frames, len(PLACES) * SEEN))
+        if not sample:
+            raise MediaError(f"{reader.source}: no frame of it can be decoded; record or copy it again")
+        yield Place(sample)
 
 
 def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:
@@ -286,23 +295,21 @@ def _size(video: VideoInfo) -> Finding:
 
 
 def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iterator[Command]:
-    """Yield the command for all that is sure, that for its scan, then previews of what may be there."""
+    """Yield the command for all that is sure and for its scan, then previews of what may be there."""
     by_task = {finding.task: finding for finding in findings if finding.task}
     sure = [task for task, finding in by_task.items() if finding.verdict == "yes"]
     small = by_task["sr"]
-    if sure:
+    options, scanned = RECIPES[scan.kind] if scan and scan.why else ("", "")
+    if sure or scanned:
         why = ", ".join(by_task[task].name for task in sure)
-        yield Command(command_line(path, sure), f"against {why}: run it with --preview 5s first")
-    if scan and scan.why:
-        options, reason = RECIPES[scan.kind]
-        best = " --quality best" if scan.kind == "fields" and small.verdict == "maybe" else ""  # a tape
-        if best or options or sure != ["denoise"]:  # or it is the command above
-            yield Command(f"{command_line(path, ['denoise'])}{best}{options}", reason)
+        reasons = [f"against {why}: run it with --preview 5s first"] if sure else []
+        reasons += [scanned] if scanned else []
+        yield Command(f"{command_line(path, sure or ['denoise'])}{options}", "; ".join(reasons))
     for task, finding in by_task.items():
         if finding.verdict == "maybe" and finding is not small:
             yield Command(f"{command_line(path, [task])} --preview 5s", f"{finding.name}: {finding.reason}")
     if small.verdict == "maybe":
-        yield Command(command_line(path, [*sure, "sr"]), f"if {small.reason} is too small")
+        yield Command(f"{command_line(path, [*sure, 'sr'])}{options}", f"if {small.reason} is too small")
 
 
 def command_line(source: str, tasks: Sequence[str], strength: float = 1.0) -> str:

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from fractions import Fraction
 from itertools import accumulate, chain
 
 import av
@@ -22,6 +23,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
 from vidrestore.media.coding_loss import PARAMETERS, JpegPlane, jpeg_planes
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
+from vidrestore.media.field_pictures import Weaver
 from vidrestore.media.file_bytes import LARGEST_INDEX
 from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
@@ -42,6 +44,8 @@ _OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_mer
 # decoders that may give the picture of a packet later
 _LATER = Capabilities.delay | Capabilities.frame_threads
 _EMPTY = 16  # bytes of a packet that may hold no picture; larger ones without a picture are damaged
+_FULL = 2  # the range of samples, by FFmpeg's number
+_TURNED = Fraction(3, 2)  # change of the aspect from which a picture is taken for turned
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -144,6 +148,8 @@ class Decoding:
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
         self.is_altered = any(video.crop)  # whether pictures are not as they are stored
+        self.changed_forms = 0  # pictures of another size or format than the first, which were made like it
+        self.changed_form: tuple[int, str] | None = None  # pts and form of the first of them
         self.jpeg: tuple[JpegPlane, ...] = ()  # of the packet of the latest picture, if that is a JPEG
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
@@ -154,7 +160,15 @@ class Decoding:
         """Yield pictures, each with a pts; with `start_pts` exactly those of a full decode from there on.
 
         With `stop_pts` the last is the first that is not below it; `around` adds so many before and after.
+        Pictures of one field each are woven into frames.
         """
+        if not self.video.field_pictures:
+            yield from self._pictures(start_pts, stop_pts, around)
+            return
+        with closing(self._pictures(start_pts, stop_pts, 2 * around + 1)) as fields:
+            yield from Weaver(self.video, self.damage).frames(fields, start_pts)
+
+    def _pictures(self, start_pts: int | None, stop_pts: int | None, around: int) -> Generator[VideoFrame]:
         after = 0
         with closing(self._every_picture(start_pts, around)) as pictures:
             for picture in pictures:
@@ -319,16 +333,26 @@ class Decoding:
                     "OUT.mkv"
                 )
             self._count.add_frame(picture.pts, picture.interlaced_frame)
-        return [self._cropped(picture, stream) for picture in pictures] if any(self.video.crop) else pictures
+        return [self._fitted(picture, stream) for picture in pictures]
 
-    def _cropped(self, picture: VideoFrame, stream: VideoStream) -> VideoFrame:
-        """Return a picture without what its container hides; one of another size is returned as it is."""
+    def _fitted(self, picture: VideoFrame, stream: VideoStream) -> VideoFrame:
+        """Return a picture without what its container hides, of the size and format of the stream's first."""
         video, (left, right, top, bottom) = self.video, self.video.crop
-        if (picture.width - left - right, picture.height - top - bottom) != (video.width, video.height):
-            return picture
-        cropped = filtered(stream, picture, ("crop", f"{video.width}:{video.height}:{left}:{top}:exact=1"))
-        cropped.pts, cropped.duration = picture.pts, picture.duration
-        return cropped
+        size = picture.width - left - right, picture.height - top - bottom
+        is_field = video.field_pictures and picture.height < video.height
+        first = video.width, video.height // 2 if is_field else video.height
+        if size == first and picture.format.name == video.pix_fmt:
+            if not any(video.crop):
+                return picture
+            filters = [("crop", f"{video.width}:{video.height}:{left}:{top}:exact=1")]
+        else:
+            self.is_altered = True
+            self.changed_forms += 1
+            self.changed_form = self.changed_form or (_pts(picture), _form(picture))
+            filters = _scaling(picture, first, video)
+        fitted = filtered(stream, picture, *filters)
+        fitted.pts, fitted.duration = picture.pts, picture.duration
+        return fitted
 
     def _mended(self, pictures: Iterator[VideoFrame]) -> Iterator[VideoFrame]:
         """Yield pictures; one that repeats the time before it, or whose time is out of step with both its
@@ -375,9 +399,39 @@ class Decoding:
                         "wrong: ffmpeg -i IN -map 0 -c copy OUT.mkv may mend them, else split it there"
                     )
 
+    @property
+    def change_of_form(self) -> str | None:
+        """A sentence on pictures so far of another size or format than the first; None without."""
+        if self.changed_form is None:
+            return None
+        pts, form = self.changed_form
+        count = f"{self.changed_forms} frames are" if self.changed_forms > 1 else "1 frame is"
+        place = f"{form}, at {float(pts * self.video.time_base):.3f} s"
+        return f"{count} of another size or format (first {place}); made like the first, {_form(self.video)}"
+
     def _complain(self, message: str) -> None:
         if self._recording and not _HARMLESS.search(message):
             self.damage.add(message.strip())
+
+
+def _scaling(picture: VideoFrame, size: tuple[int, int], video: VideoInfo) -> list[tuple[str, str]]:
+    """Return the filters that give a picture another size and the pixel format of `video`. Pixels have
+    another shape then, as in adaptive streaming; but a picture that was turned by a quarter gets bars.
+    """
+    is_full = picture.color_range == _FULL or picture.format.name.startswith("yuvj")
+    ranges = [{True: "full", False: "limited"}[full] for full in (is_full, video.colour.range == _FULL)]
+    options = "{}:{}:interl=-1:in_range={}:out_range={}".format(*size, *ranges)
+    turned = Fraction(picture.width * size[1], picture.height * size[0])
+    pixels = ("format", f"pix_fmts={video.pix_fmt}")
+    if 1 / _TURNED < turned < _TURNED:
+        return [("scale", options), pixels]
+    within = f"{options}:force_original_aspect_ratio=decrease:force_divisible_by=4"
+    return [("scale", within), pixels, ("pad", "{}:{}:-1:-1".format(*size))]
+
+
+def _form(pictures: VideoFrame | VideoInfo) -> str:
+    format = pictures.pix_fmt if isinstance(pictures, VideoInfo) else pictures.format.name
+    return f"{pictures.width}x{pictures.height} in {format}"
 
 
 def _pts(picture: VideoFrame) -> int:

@@ -46,6 +46,15 @@ from vidrestore.options import EncoderOptions
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
 _CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # other names of codecs
+_GPU_MAKERS = {
+    "nvenc",
+    "qsv",
+    "amf",
+    "vaapi",
+    "vulkan",
+    "videotoolbox",
+    "mf",
+}  # ends of their encoders' names
 _HEIRS = {"vp8": "vp9"}  # codecs that aren't encoded here -> the next one of their kind
 
 
@@ -123,9 +132,11 @@ class _Request:
             why_not = obstacle(ENCODERS[name], video, self.container, self.options.lossless)
             row, reason = None if why_not else ENCODERS[name], f"{name}: {why_not}"
         else:
-            codec = _CODECS.get(name.lower(), name.lower())
+            codec, _, maker = name.lower().partition("_")
+            codec = _CODECS.get(codec, codec)
             suggestion = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
-            hint = f"; did you mean {suggestion}?" if suggestion else ";"
+            hint = ": encoders of GPUs are not used" if maker in _GPU_MAKERS else ""
+            hint += f"; did you mean {suggestion}?" if suggestion else ";"
             raise OptionError(f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}")
         if row is None:
             raise MediaError(f"{self.source.path}: {reason}; {self.way_out()}")
@@ -315,6 +326,8 @@ def decisions(
     videos = [info for info in source.streams if info.role == "video" and info.index in copied]
     if names := "; ".join(map(label, videos)):
         choices["video"] = f"stream {source.video.index} restored, {names} copied as it is"
+    if source.video.field_pictures:
+        choices["woven"] = "frames woven of two pictures each, which have one field"
     if any(source.video.crop):
         size = f"{source.video.width}x{source.video.height}"
         choices["cropped"] = f"cropped to {size} as the file asks"

@@ -15,6 +15,9 @@ from vidrestore.errors import MediaError
 
 # channels and bits -> FFmpeg's format of that
 _FORMATS = {"L": ("gray", "gray16le"), "RGB": ("rgb24", "rgb48le"), "RGBA": ("rgba", "rgba64le")}
+_LARGEST_META = 1 << 24  # bytes
+# marks of items of an AVIF that FFmpeg doesn't read -> kinds of side data
+_UNREAD = {b"systems:auxiliary:alpha": "ALPHA_LAYER", b"Exif\0": "EXIF"}
 
 
 class HeifNotes(NamedTuple):
@@ -40,6 +43,32 @@ def heif_notes(path: str) -> HeifNotes:
     extras += ["a map of brightness"] if any("gainmap" in kind for kind in file.info.get("aux") or ()) else []
     exif = (file.info.get("exif") or b"").removeprefix(b"Exif\0\0")
     return HeifNotes(exif, file.info.get("icc_profile") or b"", tuple(extras))
+
+
+def avif_profile(path: str) -> bytes:
+    """Return the colour profile (ICC) of an AVIF; empty without. Raises OSError."""
+    meta = _described(path)
+    place = meta.find(b"colrprof") - 4
+    return meta[place + 12 : place + int.from_bytes(meta[place : place + 4])] if place > 0 else b""
+
+
+def avif_losses(path: str) -> frozenset[str]:
+    """Return what an AVIF has that FFmpeg doesn't read, by the names of side data. Raises OSError."""
+    meta = _described(path)
+    return frozenset(kind for mark, kind in _UNREAD.items() if mark in meta)
+
+
+def has_tiles(path: str) -> bool:
+    """Return True for an AVIF of several tiles, of which FFmpeg reads one. Raises OSError."""
+    return b"grid" in _described(path)
+
+
+def _described(path: str) -> bytes:
+    """Return the box of an AVIF that describes its pictures and their properties."""
+    with open(path, "rb") as file:
+        data = file.read(_LARGEST_META)
+    place = data.find(b"meta") - 4
+    return data[place : place + int.from_bytes(data[place : place + 4])] if place >= 0 else b""
 
 
 def heif_frame(path: str) -> VideoFrame:

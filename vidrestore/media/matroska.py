@@ -18,10 +18,11 @@ EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), 0x18538067
 # what a segment holds, with the parts of its clusters, which are read as if they were not nested
 _CLUSTER, _TRACKS, _GROUP, _BLOCK = 0x1F43B675, 0x1654AE6B, 0xA0, 0xA3
 _SEEK_HEAD, _VOID, _CRC = 0x114D9B74, 0xEC, 0xBF
+_TAGS = 0x1254C367
 _NUMBERS = (0xE7, 0xA7, 0xAB)  # a cluster's time and places
 _MATROSKA = frozenset(
     {_CLUSTER, _TRACKS, _GROUP, _BLOCK, 0x5854, *_NUMBERS}
-    | {_SEEK_HEAD, 0x1549A966, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367}
+    | {_SEEK_HEAD, 0x1549A966, 0x1C53BB6B, 0x1941A469, 0x1043A770, _TAGS}
     | {_VOID, _CRC}
 )
 _TRACK, _TRACK_NUMBER, _TRACK_KIND, _ENCODINGS = 0xAE, 0xD7, 0x83, 0x6D80
@@ -33,8 +34,7 @@ _READ_ALGORITHMS = frozenset({0, 2, 3})  # of compression, that FFmpeg undoes: z
 def walk_matroska(file: FileBytes) -> Iterator[str]:
     """Yield messages on elements of unknown kinds, blocks of unknown tracks, and a segment cut short."""
     tracks = set[int]()
-    start, length = _segment(file)
-    if start and (lacking := start + length - file.size) > 0:
+    if lacking := lacking_bytes(file):
         yield cut_short(lacking)
     for offset, head in _top_elements(file):
         name, data, length = _element(head, 0)
@@ -48,6 +48,12 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
         if name == _TRACKS and length <= LARGEST_INDEX:
             entries = _entries(file.bytes(offset + data, length))
             tracks = {number for _, value in entries if (number := _number(value, _TRACK_NUMBER))}
+
+
+def lacking_bytes(file: FileBytes) -> int:
+    """Return how many bytes of its segment a file lacks."""
+    start, length = _segment(file)
+    return max(0, start + length - file.size) if start else 0
 
 
 def unreadable_tracks(path: str) -> dict[int, str]:
@@ -77,6 +83,19 @@ def _top_elements(file: FileBytes) -> Iterator[tuple[int, bytes]]:
         yield offset, head
         name, data, length = _element(head, 0)
         offset += data if name == _CLUSTER else data + length
+
+
+def replace_in_tags(path: Path, text: bytes, other: bytes) -> None:
+    """Replace a text in the tags of a finished file by one of the same length, in place. Raises OSError."""
+    with path.open("r+b") as opened:
+        file = FileBytes(opened)
+        for offset, head in _top_elements(file):
+            name, data, length = _element(head, 0)
+            if name == _TAGS:
+                content = file.bytes(offset + data, length).replace(text, other, 1)
+                opened.seek(offset + data)
+                opened.write(_with_checksum(content))
+                return
 
 
 def _encodings(track: bytes) -> Iterator[str]:

@@ -20,6 +20,7 @@ from vidrestore.frames import WHOLE, Span, VideoInfo
 from vidrestore.media.cut import Cut
 from vidrestore.media.encoder_table import ISO, EncoderChoice
 from vidrestore.media.encoding import Encoder, add_encoder, frame_ticks, full_duration, write_errors
+from vidrestore.media.finished import Tag, store_checksum, tag_metadata
 from vidrestore.media.log import log_level
 from vidrestore.media.matroska import write_aspect
 from vidrestore.media.probe import SourceInfo, is_attached
@@ -29,7 +30,9 @@ from vidrestore.media.stream_copier import StreamCopier, stream_metadata
 
 _LARGEST_TIMESCALE = 2**31 - 1
 # metadata that a muxer writes itself
-_OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder", "vidrestore"})
+_OWN_KEYS = frozenset(
+    {"major_brand", "minor_version", "compatible_brands", "encoder", "encoding_tool", "vidrestore", "xmp"}
+)
 # Keys with a fixed place in MP4; others need the newer list of keys, which excludes cover art.
 _MP4_KEYS = frozenset({
     "title", "artist", "album_artist", "composer", "album", "date", "comment", "genre", "copyright",
@@ -184,11 +187,9 @@ class Muxer:
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
-        if self.tag and self.choice.container == "mov":  # MOV has no other place, and this one holds 31 bytes
-            self.stream.metadata["encoder"] = self.tag.encode()[:31].decode(errors="ignore")
-        elif self.tag:
-            name = "encoding_tool" if self.choice.container == "mp4" else "VIDRESTORE"
-            self.container.metadata[name] = self.tag
+        if self.tag:
+            by_keys = "use_metadata_tags" in options.get("movflags", "")
+            self.container.metadata.update(tag_metadata(self.tag, self.choice.container, by_keys=by_keys))
         self.container.start_encoding()
         # PyAV writes the header from an encoder, which the caller may use
         self.encoder = Encoder(self.stream.codec_context, self.choice, self.video)
@@ -236,14 +237,23 @@ class Muxer:
             self.copier.start()
 
     def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
-        """Return the metadata without the time code of the video's first frame if that is not written."""
+        """Return the metadata without texts that look like our tag, and without the time code of the video's
+        first frame if that is not written.
+        """
+        if titles := [key for key, text in metadata.items() if Tag.parse(text)]:
+            self._warn_once(f"{', '.join(titles)}: left out, as the text looks like vidrestore's own tag")
+            metadata = {key: text for key, text in metadata.items() if key not in titles}
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
-        code = f"the time code {metadata[codes[0]]} is that of the video's first frame, so it is left out"
-        warning = f"{self.output}: {code}"
-        self.warnings += [warning] if warning not in self.warnings else []
+        self._warn_once(
+            f"the time code {metadata[codes[0]]} is that of the video's first frame, so it is left out"
+        )
         return {key: value for key, value in metadata.items() if key not in codes}
+
+    def _warn_once(self, text: str) -> None:
+        warning = f"{self.output}: {text}"
+        self.warnings += [warning] if warning not in self.warnings else []
 
     def _shift_to_zero(self, pts: int) -> None:
         """Move the video to 0 with all other streams: players skip pictures before 0."""
@@ -294,6 +304,8 @@ class Muxer:
             self._mux_last()
             self._copy_up_to(None)
             self._close()
+            if self.tag:
+                store_checksum(self.partial.path, self.choice.container, self.tag)
             self.written.verify(self.partial.path, self.choice.container)
             self.partial.sync()
             self.partial.put_in_place(overwrite=self.overwrite)

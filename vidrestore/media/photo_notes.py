@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -20,17 +21,21 @@ from typing import BinaryIO
 from vidrestore.errors import MediaError
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.file_bytes import MOST_BLOCKS, jpeg_segments
-from vidrestore.media.heif import heif_notes
-from vidrestore.media.source import HEIF, kind_by_content
+from vidrestore.media.heif import avif_profile, has_tiles, heif_notes
+from vidrestore.media.source import AVIF, HEIF, kind_by_content
 
-EXIF, PROFILE, EDITORS = "EXIF", "ICC_PROFILE", "XMP"  # names of side data
+EXIF, PROFILE, EDITORS, TEXTS = "EXIF", "ICC_PROFILE", "XMP", "PNG_TEXT"  # names of side data
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
 _APP0, _APP1, _APP2, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, (0xFFC0, 0xFFC1, 0xFFC2)
 # what XMP and IPTC begin with in any file
-_OF_EDITORS = (b"http://ns.adobe.com/xap/1.0/", b"XML:com.adobe.xmp", b"<x:xmpmeta", b"8BIM\x04\x04")
+_OF_EDITORS = (
+    *(b"http://ns.adobe.com/xap/1.0/", b"XML:com.adobe.xmp", b"<x:xmpmeta", b"8BIM\x04\x04"),
+    b"Raw profile type",
+)
 _PART = 65_519  # bytes of a profile in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG = 3, 4
+_MAKE, _EXIF_PLACE, _TIME_TAKEN = 0x10F, 0x8769, 0x9003  # tags of EXIF
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
 # tags of a TIFF: words for them, the values that FFmpeg reads right, and words for others
 _TIFF_FORMS: dict[int, tuple[str, frozenset[int], dict[int, str]]] = {
@@ -58,22 +63,27 @@ class PhotoNotes:
     exif: bytes = b""  # from its byte order on
     profile: bytes = b""  # ICC
     per_inch: tuple[float, ...] = ()  # pixels per inch across and down
+    texts: bytes = b""  # the chunks of a PNG with texts, such as a title, but not those of editors
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
         exif = b"" if "exif" in drop or choice.encoder == "tiff" else upright(self.exif)
-        return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"", self.per_inch)
+        texts = b"" if "exif" in drop or choice.encoder != "png" else self.texts
+        return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"", self.per_inch, texts)
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset([EXIF] * bool(self.exif) + [PROFILE] * bool(self.profile))
+        kinds = {EXIF: self.exif, PROFILE: self.profile, TEXTS: self.texts}
+        return frozenset(kind for kind, content in kinds.items() if content)
 
 
 def read_notes(path: str) -> PhotoNotes:
     """Return the notes of a picture, of a TIFF without EXIF; none if they can't be read. Raises OSError."""
     if kind_by_content(path) == HEIF:
         return PhotoNotes(*heif_notes(path)[:2])
+    if kind_by_content(path) == AVIF:
+        return PhotoNotes(profile=avif_profile(path))
     with open(path, "rb") as file:
         start = file.read(8)
         if start[:4] == b"RIFF":
@@ -114,6 +124,10 @@ def unreadable(path: str) -> str | None:
             return "a BigTIFF, which can't be decoded; save it as a plain TIFF, or as PNG"
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
+        elif start[4:12] == b"ftypavis":
+            return "an animation; give its name the suffix .mp4 to restore a video"
+        elif start[4:12] == b"ftypavif" and has_tiles(path):
+            return "a picture in tiles (a grid), of which FFmpeg reads one; convert it to PNG first"
     return None
 
 
@@ -129,10 +143,12 @@ def check_text(path: str) -> None:
                 data, stream = file.read(size), zlib.decompressobj()
                 with suppress(zlib.error):  # which the decoder leaves out
                     inflated += len(stream.decompress(data[data.find(b"\0") + 2 :], _MOST_TEXT + 1))
-    if inflated > _MOST_TEXT or count > _MOST_TEXTS:
+    problem = f"{count} notes" if count > _MOST_TEXTS else None
+    if inflated > _MOST_TEXT:
+        problem = f"notes that inflate to more than {_MOST_TEXT >> 20} MB"
+    if problem:
         raise MediaError(
-            f"{path}: {count} notes, of which some inflate to more than {_MOST_TEXT >> 20} MB together; no "
-            "camera or editor writes that: save the picture again without its notes"
+            f"{path}: {problem}; no camera or editor writes that: save the picture again without its notes"
         )
 
 
@@ -270,10 +286,13 @@ def _webp_notes(file: BinaryIO) -> PhotoNotes:
 
 
 def _png_notes(file: BinaryIO) -> PhotoNotes:
-    chunks = {b"eXIf": b"", b"iCCP": b"", b"pHYs": b""}
+    chunks, texts = {b"eXIf": b"", b"iCCP": b"", b"pHYs": b""}, b""
     for kind, size in _chunks(file):
         if kind in chunks and size <= _LARGEST_PROFILE:
             chunks[kind] = file.read(size)
+        elif kind in _TEXTS and len(texts) + size <= _LARGEST_PROFILE:
+            text = file.read(size)
+            texts += b"" if text.startswith(_OF_EDITORS) else _chunk(kind, text)
     chunk, stream = chunks[b"iCCP"], zlib.decompressobj()
     try:  # a name, 0, the method 0, and a stream of zlib
         profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)
@@ -281,7 +300,7 @@ def _png_notes(file: BinaryIO) -> PhotoNotes:
         profile = b""
     *per_metre, unit = struct.unpack(">IIB", chunks[b"pHYs"].ljust(9, b"\0")[:9])
     per_inch = _density(_METRES * value for value in per_metre) if unit else ()
-    return PhotoNotes(chunks[b"eXIf"], profile if stream.eof else b"", per_inch)
+    return PhotoNotes(chunks[b"eXIf"], profile if stream.eof else b"", per_inch, texts)
 
 
 def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
@@ -315,6 +334,19 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
     return bytes(data)
 
 
+def camera_time(exif: bytes) -> datetime | None:
+    """Return when a camera took a picture, by its EXIF; None without its make and the time."""
+    order, data = _ORDERS.get(exif[:4]), bytearray(exif)
+    with suppress(struct.error, KeyError, ValueError):
+        first, _ = _entries(data, order or "<", struct.unpack_from(f"{order}I", data, 4)[0])
+        (place,) = struct.unpack_from(f"{order}I", data, first[_EXIF_PLACE] + 8)
+        inner, _ = _entries(data, order or "<", place)
+        (place,) = struct.unpack_from(f"{order}I", data, inner[_TIME_TAKEN] + 8)
+        text = data[place : place + 19].decode("ascii", "replace")
+        return datetime.strptime(text, "%Y:%m:%d %H:%M:%S") if _MAKE in first else None
+    return None
+
+
 def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], int]:
     """Return the places of a directory's entries by their tags, and the place after them."""
     (count,) = struct.unpack_from(f"{order}H", data, place)
@@ -331,7 +363,7 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
         width, height = struct.unpack_from(">II", picture, 16)
         exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
         added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
-        added += _chunk(b"eXIf", exif) if exif else b""
+        added += (_chunk(b"eXIf", exif) if exif else b"") + notes.texts
         head, rest = picture[:33], picture[33:]  # IHDR is first, then FFmpeg's aspect ratio, if there is one
         if notes.per_inch:
             per_metre = (round(value / _METRES) for value in notes.per_inch)

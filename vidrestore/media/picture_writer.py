@@ -6,20 +6,22 @@ that it exists only once all others do.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import av
 from av.packet import Packet
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.files.atomic import Partial, remove_partials, sync_folder, write_whole
+from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, opens, write_errors
-from vidrestore.media.photo_notes import EDITORS, EXIF, read_notes, with_notes
+from vidrestore.media.finished import write_list
+from vidrestore.media.photo_notes import EDITORS, EXIF, TEXTS, read_notes, with_notes
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
 from vidrestore.options import EncoderOptions
@@ -29,6 +31,12 @@ _SETTINGS = {
     "mjpeg": {"qmin": "2", "qmax": "2"},  # from 2 to 31, lower is better
     "tiff": {"compression_algo": "deflate"},
 }
+# to another quality
+_WAYS = dict.fromkeys(("png", "tiff"), "these pictures are lossless; remove the option")
+_WAYS["mjpeg"] = (
+    "JPEG has a scale of its own, from 2, the best and the default, to 31: `options=qmin=5` and "
+    "`options=qmax=5` instead"
+)
 _DEEP = {"png": "be", "tiff": "le"}
 _STORED = {  # (family, alpha) -> formats of 8 bits and of more
     ("gray", False): ("gray", "gray16"),
@@ -54,8 +62,8 @@ def choose_picture_encoder(
             f"`encoder={options.encoder}`: the suffix of pictures determines their encoder; remove the option"
         )
     for field in ("crf", "preset"):
-        if getattr(options, field) is not None:
-            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; remove the option")
+        if (value := getattr(options, field)) is not None:
+            raise OptionError(f"`{field}={str(value).removesuffix('.0')}`: {_WAYS[name]}")
     if options.lossless and name == "mjpeg":
         raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
     pix_fmt = _pix_fmt(name, video.format, output)
@@ -104,7 +112,7 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     kinds = source.video.side_data
     if source.pictures is None or choice.container != PICTURES:
         return kinds
-    dropped = {EXIF, EDITORS} if "exif" in drop else set[str]()
+    dropped = {EXIF, EDITORS, TEXTS} if "exif" in drop else set[str]()
     return kinds - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds - dropped
 
 
@@ -155,13 +163,39 @@ class PictureFiles:
         frame, data = packet.pts, bytes(packet)
         assert frame is not None
         if self._sources:
-            with write_errors(self._sources[frame]):
-                notes = read_notes(self._sources[frame])
-            data = with_notes(data, notes.fitting(self.choice, self.drop))
+            data = self._with_notes(data, self._sources[frame])
+        if not self._is_decodable(data):
+            raise MediaError(
+                f"{self.output}, frame {frame}: the picture that {self.choice.encoder} wrote can't be read; "
+                "name pictures of another kind, such as .png or .tiff"
+            )
         if frame == 0:
             self._first_picture = data
         else:
             self._write(frame, data)
+
+    def _with_notes(self, data: bytes, source: str) -> bytes:
+        """Return a picture with the notes of its source, without EXIF that makes it unreadable."""
+        with write_errors(source):
+            notes = read_notes(source).fitting(self.choice, self.drop)
+        noted = with_notes(data, notes)
+        if not notes.exif or self._is_decodable(noted):
+            return noted
+        self.warnings.append(f"{source}: its notes of the camera (EXIF) are broken, and left out")
+        return with_notes(data, replace(notes, exif=b""))
+
+    def _is_decodable(self, data: bytes) -> bool:
+        """Return True for an encoded picture that can be decoded without an error, in its size."""
+        decoder: Any = av.CodecContext.create(self.choice.encoder, "r")
+        decoder.thread_count = 1
+        if self.choice.encoder != "tiff":  # of which FFmpeg's own files are not strictly right
+            decoder.options = {"err_detect": "explode"}
+        try:
+            frames = [*decoder.decode(av.Packet(data)), *decoder.decode(None)]
+        except av.error.FFmpegError:
+            return False
+        size = self.source.video.width, self.source.video.height
+        return [(frame.width, frame.height) for frame in frames] == [size]
 
     def _write(self, frame: int, data: bytes) -> None:
         target = self.output.numbered(self._first_number + frame)
@@ -194,8 +228,7 @@ class PictureFiles:
             with write_errors(str(partial.target)):
                 partial.put_in_place(overwrite=self.overwrite)
         if self.tag and self.output.is_pattern:
-            names = [partial.target.name for partial in self._partials]
-            write_whole(self.output.list_path, json.dumps({"tag": self.tag, "pictures": names}).encode())
+            write_list(self.output, self.tag, [partial.target for partial in self._partials])
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(

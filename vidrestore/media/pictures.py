@@ -28,11 +28,12 @@ from vidrestore.frames import ColourTags
 from vidrestore.media.coding_loss import JpegPlane, jpeg_planes
 from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.heif import heif_frame
+from vidrestore.media.heif import avif_losses, heif_frame
 from vidrestore.media.log import collect_errors
 from vidrestore.media.photo_notes import (
     EDITORS,
     EXIF,
+    TEXTS,
     check_text,
     has_editors_notes,
     jpeg_end,
@@ -41,13 +42,14 @@ from vidrestore.media.photo_notes import (
 )
 from vidrestore.media.probe import DECODER_OPTIONS, SourceInfo, StreamInfo, check_size, describe_video
 from vidrestore.media.side_data import filtered, matrix_in, read_side_data
-from vidrestore.media.source import HEIF, KINDS, PICTURES, Pictures, kind_by_content
+from vidrestore.media.source import AVIF, HEIF, KINDS, PICTURES, Pictures, kind_by_content
 
 SUFFIXES = tuple(KINDS)
 JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes before them have up to 64 KB each
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
 # their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
+_SCANS = ("tiff_pipe", "bmp_pipe")
 # FFmpeg's names of tags of a TIFF -> as side data is called
 _TIFF_NOTES = {
     **dict.fromkeys(("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF),
@@ -71,10 +73,13 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
     video = replace(video, duration=count, interlaced=False, unmarked_order=None)
-    notes = video.side_data | {EDITORS} if has_editors_notes(path) else video.side_data
+    notes = video.side_data | (read_notes(path).kinds & {TEXTS})
+    notes |= {EDITORS} if has_editors_notes(path) else frozenset()
     if kind_by_content(path) == HEIF:  # it was opened as a TIFF, which has neither its codec nor its notes
         video = replace(video, codec="hevc")
         notes = notes - {EXIF} | read_notes(path).kinds
+    elif kind_by_content(path) == AVIF:
+        notes = notes | avif_losses(path)
     elif kind == "tiff_pipe":  # FFmpeg calls all tags of a TIFF EXIF, even its size
         notes = notes - {EXIF} | {_TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES}
     video = replace(video, side_data=notes)
@@ -150,6 +155,7 @@ def _open_picture(path: str) -> Iterator[InputContainer]:
             raise MediaError(f"{path}: holds {content}")
         demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]
         file: Any = f"file:{path}"
+        demuxer = "mov" if demuxer == AVIF else demuxer
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
         if demuxer == HEIF:  # as an uncompressed TIFF in memory, which loses nothing
             frame = heif_frame(path)
@@ -173,7 +179,12 @@ def _first(container: InputContainer, path: str, pix_fmt: str = "") -> VideoFram
     if frame.interlaced_frame:  # the order of a PNG's pixels, not fields
         frame = filtered(stream, frame, ("setfield", "mode=prog"))
     if name == "pal8" or (kind == "webp_pipe" and name == "argb"):
-        opaque = "rgb24" if (frame.to_ndarray(format="rgba")[..., 3] == 255).all() else "rgba"
+        *colours, alpha = np.moveaxis(frame.to_ndarray(format="rgba"), -1, 0)
+        # a scan of few grey levels has a palette
+        is_grey = kind in _SCANS and pix_fmt in ("", "gray") and all((colours[0] == c).all() for c in colours)
+        opaque = "rgb24" if (alpha == 255).all() else "rgba"
+        if is_grey and opaque == "rgb24":
+            return filtered(stream, frame, ("format", "gbrp"), ("extractplanes", "g"))
         frame = frame.reformat(format=pix_fmt if pix_fmt == "rgba" else opaque)
     elif name in ("monob", "monow"):
         frame = frame.reformat(format="gray")
@@ -205,6 +216,12 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     luma, blue, red = _decoded(path).reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
     return luma, blue, red
+
+
+def read_luma(path: str) -> NDArray[np.uint8]:
+    """Return the luma (height, width) of a picture. Raises MediaError as `read_picture` does."""
+    luma: NDArray[np.uint8] = np.asarray(_decoded(Path(path)).reformat(format="gray").to_ndarray(), np.uint8)
+    return luma
 
 
 def read_rgb(path: Path) -> NDArray[np.uint8]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice, pairwise
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 import av
 from av import logging as ffmpeg
@@ -22,11 +22,11 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.files.regular import LARGEST_PLAN, read_object, stored
-from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
+from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo, uncropped
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
+from vidrestore.media.matroska import unreadable_tracks
 from vidrestore.media.photo_notes import check_text
 from vidrestore.media.side_data import (
     filtered,
@@ -35,8 +35,16 @@ from vidrestore.media.side_data import (
     matrix_in,
     read_side_data,
 )
-from vidrestore.media.source import PICTURES, PIPE, Pictures, Source, Target, kind_by_content
+from vidrestore.media.source import (
+    PICTURES,
+    PIPE,
+    Pictures,
+    Source,
+    foreign_content,
+    kind_by_content,
+)
 from vidrestore.media.structure import lacks_index
+from vidrestore.media.y4m_header import check_y4m
 
 # Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read
 # other files or the network.
@@ -50,6 +58,7 @@ _CHROMA_LOCATIONS = {"left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
 _LOGGED_ORDERS = {"T": "tff", "B": "bff"}
+_DECRYPT = "decrypt it first, by the player or shop that it comes from"
 _STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # brands of HEIF
 # pixels: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
@@ -65,7 +74,6 @@ _SAMPLED, _SAMPLED_BYTES = 3000, 1 << 26
 _NOMINAL = 1.5  # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
 _Sample = list[tuple[int | None, int]]  # time and size of packets
 _STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of posters
-_PICTURES = stored(tag=str, pictures=list[str])
 
 
 @dataclass(frozen=True)
@@ -137,44 +145,17 @@ def is_lossless(codec: str) -> bool:
     return decoder is not None and decoder.lossless and not decoder.lossy
 
 
-@dataclass(frozen=True)
-class Tag:
-    """The tag of an output, which identifies the job that wrote it."""
-
-    job: str  # the job's digest
-    frames: int = 0  # 0 if they weren't counted yet
-    damage: str | None = None  # of the source, in words, as far as it was known
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        match = re.match(r"vidrestore ([0-9a-f]{16})\b(?:.*?; (\d+) frames(?:; (.*))?$)?", text)
-        return cls(match[1], int(match[2] or 0), match[3]) if match else None
-
-
-def read_tag(output: Target) -> Tag | None:
-    """Return the tag of a video, or of numbered pictures that are all there by their list; None without."""
-    if output.is_pattern:
-        with suppress(OSError, ValueError):
-            listed = read_object(output.list_path, _PICTURES, LARGEST_PLAN)
-            if all(output.path.with_name(name).exists() for name in listed["pictures"]):
-                return Tag.parse(listed["tag"])
-    elif not (output.is_pipe or output.holds_pictures):
-        with suppress(MediaError), open_input(output.name) as opened:
-            tracks = [stream.metadata for stream in opened.streams.video]  # MOV's place
-            texts = [text for metadata in (opened.metadata, *tracks) for text in metadata.values()]
-            return next(filter(None, map(Tag.parse, texts)), None)
-    return None
-
-
-def open_input(source: str) -> InputContainer:
+def open_input(source: str, **settings: str) -> InputContainer:
     """Open a file with access to nothing but this file: by the file protocol, in a known container.
+    `settings` are options of its demuxer.
 
     Raises MediaError if the file is missing, a folder, empty, or not a video.
     """
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
+    options = settings | safe
     try:
-        container = av.open(f"file:{source}", "r", container_options=safe, metadata_errors="replace")
+        container = av.open(f"file:{source}", "r", container_options=options, metadata_errors="replace")
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:
@@ -213,7 +194,11 @@ def _unreadable(source: str, error: Exception) -> MediaError:
         )
     if source.lower().endswith(_SOUNDS):
         return MediaError(f"{unread}, but of sound only")
-    if isinstance(error, av.error.InvalidDataError | MemoryError):
+    if foreign := foreign_content(source):
+        return MediaError(f"{unread}, but {foreign}")
+    if isinstance(error, av.error.PatchWelcomeError):
+        reason = "; it uses a part of its format that FFmpeg doesn't implement"
+    elif isinstance(error, av.error.InvalidDataError | MemoryError):
         reason = "; its header is missing or damaged"
     else:  # that of a demuxer that isn't in `_DEMUXERS` is "invalid argument"
         reason = "" if isinstance(error, av.error.ArgumentError) else f" ({error})"
@@ -289,22 +274,28 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
     """
     _check_file(source)
     check_text(source)  # an APNG has notes, too
+    check_y4m(source)
     with open_input(source) as container:
         stream = video_stream(container)
         check_size(source, stream)
         packets, sample = packets_of(container, stream), _Sample()
         frames = _first_frames(container, stream, packets, sample)
         if not frames:
+            if encoding := unreadable_tracks(source).get(stream.index):
+                raise MediaError(f"{source}: the video is {encoding}, which FFmpeg can't undo; {_DECRYPT}")
             raise MediaError(
                 f"{source}: the video stream has 0 frames that can be decoded; the file is empty or "
                 "damaged, record or copy it again"
             )
         name, duration = container.format.name, container.duration
         video = _with_bits(describe_video(source, stream, frames, name), stream, packets, sample)
+        has_fields = _are_fields(stream, frames)
+        rate = 2 * fps if fps and has_fields else fps
+        video = _with_rate(source, video, container, stream, rate)
         return SourceInfo(
             path=source,
             container=name,
-            video=_with_rate(source, video, container, stream, fps),
+            video=_of_woven(video) if has_fields else video,
             streams=tuple(map(describe_stream, container.streams)),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
@@ -330,6 +321,30 @@ def _with_rate(
         raise MediaError(f"{source}: a raw stream that states no frame rate; give it by `fps`, such as 25")
     return replace(
         video, rate=rate, base_rate=rate, time_base=1 / rate, start=0, duration=None, numbered=True
+    )
+
+
+def _are_fields(stream: VideoStream, frames: list[VideoFrame]) -> bool:
+    """Return True for pictures of one field each, of which FFmpeg weaves those of other codecs: marked as
+    interlaced, with the top field and the bottom field first by turns.
+    """
+    if stream.codec_context.codec.canonical_name != "hevc" or not frames[0].interlaced_frame:
+        return False
+    marks = [_log_value(stream, frame, "i") for frame in frames]
+    return len(marks) > 1 and all({*pair} == {*_LOGGED_ORDERS} for pair in pairwise(marks))
+
+
+def _of_woven(video: VideoInfo) -> VideoInfo:
+    """Return the description of frames that are woven of two pictures each."""
+    bits, frames, whole = video.frame_bits, video.frames, uncropped(video)
+    return replace(
+        whole,
+        height=2 * whole.height,
+        rate=video.rate and video.rate / 2,
+        base_rate=video.base_rate and video.base_rate / 2,
+        frames=frames and (frames + 1) // 2,
+        frame_bits=bits and 2 * bits,
+        field_pictures=True,
     )
 
 
@@ -373,8 +388,7 @@ def _first_frames(
                 break
             if packet.has_sidedata("encryption_info"):
                 raise MediaError(
-                    f"{container.name.removeprefix('file:')}: the video is encrypted; decrypt it first, by "
-                    "the player or shop that it comes from"
+                    f"{container.name.removeprefix('file:')}: the video is encrypted; {_DECRYPT}"
                 )
             sample.append((packet.pts, packet.size))
             frames += packet.decode()
@@ -531,8 +545,11 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
     """Return a duration in ticks, if the stream itself has one.
 
     Matroska has it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0. Of
-    a very short track FFmpeg gives the times of the whole file instead, which may be the sound's.
+    a very short track FFmpeg gives the times of the whole file instead, which may be the sound's. IVF has a
+    number of packets, hidden ones included, which its structure is held against.
     """
+    if container == "ivf":
+        return None
     if not container.startswith("matroska"):
         return stream.duration
     match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))

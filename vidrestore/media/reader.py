@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 
 from vidrestore.errors import MediaError, OptionError, PlanError
 from vidrestore.files.regular import readable
-from vidrestore.frames import WHOLE, Frame, Span
+from vidrestore.frames import WHOLE, Frame, Span, VideoInfo, uncropped
 from vidrestore.media.coding_loss import (
     NO_LOSS,
     WITH_QUANTISERS,
@@ -112,7 +112,9 @@ class VideoReader:
         """
         video, pictures = self.stored, self.source.pictures
         is_still = self._pipe or (pictures and len(pictures.files) == 1)
-        scan = chosen_scan(request, video, None if is_still else self.frames, fields=fields)
+        self._set_stored(uncropped(video))  # a crop may take what shows how it was scanned
+        scan = chosen_scan(request, self.stored, None if is_still else self.frames, fields=fields)
+        self._set_stored(video)
         if pictures and not scan.why:
             scan = Scan("whole")  # a picture's marks aren't those of fields
         self.scan = scan
@@ -127,6 +129,10 @@ class VideoReader:
             self._problem = error if scan.why else None
         else:
             self.info = replace(self.info, video=self._deinterlacer.info)
+
+    def _set_stored(self, video: VideoInfo) -> None:
+        self.stored = video
+        self.info = replace(self.info, video=video)
 
     @property
     def late_captions(self) -> bool:
@@ -144,6 +150,11 @@ class VideoReader:
         """The times made up so far for frames whose own did not rise, in ticks of the source."""
         return self._decoding.clock.mended if isinstance(self._decoding, Decoding) else []
 
+    @property
+    def change_of_form(self) -> str | None:
+        """A sentence on pictures so far of another size or format than the first; None without."""
+        return self._decoding.change_of_form if isinstance(self._decoding, Decoding) else None
+
     def __enter__(self) -> Self:
         return self
 
@@ -160,8 +171,8 @@ class VideoReader:
         """Yield frames in display order, equal to those of a full read, with start <= pts < stop if given.
 
         Only one iteration at a time: a new one ends the last. `damage` is reset, and complete when the
-        iterator is exhausted. Raises MediaError if size or pixel format change, or if times are missing or
-        don't increase.
+        iterator is exhausted. Pictures of another size or pixel format than the first are made like it.
+        Raises MediaError if times are missing or don't increase, or if pictures of a folder differ.
         """
         self.close()
         self.damage = Damage()
@@ -228,37 +239,12 @@ class VideoReader:
     ) -> Generator[Whole]:
         if self._deinterlacer:
             start, stop = self._deinterlacer.stored_span(start_pts, stop_pts)
-            pictures = self._checked(decoding.pictures(start, stop, around=AROUND), start)
-            yield from self._deinterlacer.pictures(pictures)
+            yield from self._deinterlacer.pictures(decoding.pictures(start, stop, around=AROUND))
             return
-        for picture in self._checked(decoding.pictures(start_pts, stop_pts), start_pts):
-            yield picture, None
-            del picture  # return its buffers to the decoder
-
-    def _checked(self, pictures: Generator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
-        with closing(pictures):
-            for number, picture in enumerate(pictures):
-                after = "" if start_pts is None else f" after pts {start_pts}"
-                self._check(picture, f"{self.source}, frame {number}{after}")
-                yield picture
-                del picture
-
-    def _check(self, picture: VideoFrame, where: str) -> None:
-        video = self.info.video
-        size, first_size = (f"{form.width}x{form.height}" for form in (picture, video))
-        if size != first_size:
-            raise MediaError(
-                f"{where}: {size}, but the stream began at {first_size}; one size per stream is supported: "
-                "split the file there first, or scale it: ffmpeg -i IN -vf "
-                f"scale={video.width}:{video.height} -c:v ffv1 -c:a copy OUT.mkv"
-            )
-        pix_fmt, first = picture.format.name, video.pix_fmt
-        if pix_fmt != first:
-            raise MediaError(
-                f"{where}: {pix_fmt}, but the stream began in {first}; one pixel format is supported: split "
-                f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {first} -c:v ffv1 -c:a copy "
-                "OUT.mkv"
-            )
+        with closing(decoding.pictures(start_pts, stop_pts)) as pictures:
+            for picture in pictures:
+                yield picture, None
+                del picture  # return its buffers to the decoder
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding) -> None:
         """Set the last frame's duration, and note damage if the video ends before its stated end.

@@ -39,6 +39,7 @@ SHARE = 0.8  # share of the positions, and of the cycles of film, that must agre
 MOST_LINES, HIGHEST_RATE = 1088, 31  # largest height and frame rate of interlaced video
 LEAST_LINES = 64
 SWITCHING = 12  # lines at the bottom that the switching heads of a tape machine disturb
+LEAST_AREA = 16  # rows and columns that are looked at
 BAR = 1 / 8  # share of the largest deviation of a row or column: those of a bar have less
 _PICTURES = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, never recorded in fields
 MOTION = 0.1  # least distance in grey levels; still frames with noise of 12 have 0.03
@@ -187,22 +188,28 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
     """Return the scan of consecutive pictures (H, W); None if it is uncertain, as with little motion. With
     `glance` the first few are enough if nothing moves, or if they are clearly progressive.
     """
+    planes = list(islice(pictures, GLANCE))
+    if len(planes) < GLANCE:
+        return None
+    distances, changes, is_flat = _measured(planes)
+    minimum, maximum = np.sort(distances).T
+    is_still = max(maximum.mean(), -minimum.mean()) < MOTION / 2
+    if not (glance and (is_still or (minimum > CODED_FIELDS * maximum).all())):
+        distances, changes, is_flat = _measured([*planes, *pictures])
+    return _look(distances, changes, is_flat=is_flat)
+
+
+def _measured(pictures: list[Plane]) -> tuple[NDArray[Any], NDArray[Any], bool]:
+    """Return the distances and the changes of the two fields in pairs of pictures, both (pairs, 2), and
+    whether the pictures are drawn; of the liveliest picture's area without bars.
+    """
+    liveliest = max(pictures, key=lambda picture: float(picture.std()))
+    area = _without_bars(liveliest)
     distances, changes = list[list[float]](), list[list[float]]()
-    area: tuple[slice, slice] | None = None
-    is_flat = False
-    for before, after in pairwise(pictures):
-        if area is None:
-            area = _without_bars(before)
-            is_flat = _flat_share(before[area]) > FLAT
-        before, after = before[area], after[area]
+    for before, after in pairwise(picture[area] for picture in pictures):
         distances.append([_combing(before, after, row) - _combing(after, after, row) for row in (2, 1)])
         changes.append([np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)])
-        if glance and len(distances) == GLANCE - 1:
-            minimum, maximum = np.sort(distances).T
-            if max(maximum.mean(), -minimum.mean()) < MOTION / 2 or (minimum > CODED_FIELDS * maximum).all():
-                break
-    is_complete = len(distances) >= GLANCE - 1
-    return _look(np.array(distances), np.array(changes), is_flat=is_flat) if is_complete else None
+    return np.array(distances), np.array(changes), _flat_share(liveliest[area]) > FLAT
 
 
 def _look(distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool) -> Look | None:
@@ -244,10 +251,15 @@ def _flat_share(picture: Plane) -> float:
 
 
 def _without_bars(picture: Plane) -> tuple[slice, slice]:
-    """Return the rows, from one of even number, and the columns of a picture without bars of one colour."""
+    """Return the rows, from one of even number, and the columns of a picture without bars of one colour; all
+    if fewer than `LEAST_AREA` would be left, as of a line on black.
+    """
     spreads = picture.std(1), picture.std(0)
     rows, columns = (np.flatnonzero(spread >= BAR * spread.max()) for spread in spreads)
-    return slice(int(rows[0]) // 2 * 2, int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
+    top, left = int(rows[0]) // 2 * 2, int(columns[0])
+    if min(rows[-1] - top, columns[-1] - left) < LEAST_AREA:
+        return slice(None), slice(None)
+    return slice(top, int(rows[-1]) + 1), slice(left, int(columns[-1]) + 1)
 
 
 def _combing(picture: Plane, other: Plane, first: int) -> float:

@@ -27,12 +27,13 @@ _LOST = {
     "ICC_PROFILE": "an ICC profile",
     "EXIF": "notes of the camera (EXIF)",
     "XMP": "notes of editors (XMP or IPTC)",
+    "PNG_TEXT": "texts of the PNG, such as its title",
     "STEREO3D": "the stereo 3D layout",
     "SPHERICAL": "the spherical projection",
     "AFD": "the active format description",
     "PANSCAN": "pan and scan",
     "S12M_TIMECODE": "time codes",
-    "ALPHA_LAYER": "the transparency of VP8 or VP9",
+    "ALPHA_LAYER": "the transparency of VP8, VP9 or AVIF",
 }
 
 _LEFT = 1  # the chroma location of 4:2:2 that isn't tagged

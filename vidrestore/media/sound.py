@@ -19,7 +19,11 @@ from vidrestore.media.probe import StreamInfo, decoder_of, is_lossless
 
 NAMES = {"flac": "FLAC", "alac": "ALAC", "aac": "AAC", "libopus": "Opus"}
 _LAYOUTS = ("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1")  # by the number of channels
-_ONLY_IN_MP4 = {"flac", "opus", "libopus", "truehd"}  # FFmpeg lists them for MOV, too, but refuses them
+# what FFmpeg lists for a container, too, but refuses to write
+_UNWRITTEN = {
+    "mov": {"flac", "opus", "libopus", "truehd"},
+    "matroska": {"atrac3", "cook", "real_288", "sipr"},
+}
 _USUAL_RATE = 48000
 _BIT_RATE = 96_000  # per channel, of what is encoded with a loss
 _OUT_OF_STEP = Fraction(1, 10)  # seconds between the samples' own clock and the stated times
@@ -58,8 +62,7 @@ def rate_code(codec: str, head: bytes) -> int | None:
 def _codecs(container: str) -> frozenset[str]:
     """Return the codecs that a container can hold, by the names of their coders."""
     with av.open(io.BytesIO(), "w", format=container) as trial:
-        names = frozenset(trial.supported_codecs)
-    return names - _ONLY_IN_MP4 if container == "mov" else names
+        return frozenset(trial.supported_codecs) - _UNWRITTEN.get(container, set())
 
 
 class EncodedSound:

@@ -23,6 +23,7 @@ from typing import BinaryIO, Self
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import check_output
+from vidrestore.files.regular import places_digest
 
 PIPE = "-"  # the name of standard input as a source, and of standard output as an output
 Y4M = "yuv4mpegpipe"  # FFmpeg's name of what pipes hold
@@ -34,9 +35,10 @@ PICTURE_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "t
 PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
 KINDS = {
     ".jpg": "jpeg_pipe", ".jpeg": "jpeg_pipe", ".png": "png_pipe", ".tif": "tiff_pipe", ".tiff": "tiff_pipe",
-    ".webp": "webp_pipe",
+    ".webp": "webp_pipe", ".bmp": "bmp_pipe", ".avif": "avif",
 }  # fmt: skip
 HEIF = "heif"  # no demuxer: pillow-heif reads it (`heif`)
+AVIF = "avif"  # which FFmpeg's demuxer of MP4 reads
 _READS_HEIF = find_spec("pillow_heif") is not None
 if _READS_HEIF:
     KINDS |= {".heic": HEIF, ".heif": HEIF}
@@ -46,18 +48,31 @@ _MAGIC = {
     b"\xff\xd8\xff": "jpeg_pipe",
     b"II*\0": "tiff_pipe",
     b"MM\0*": "tiff_pipe",
+    b"BM": "bmp_pipe",
 }
+_AVIF_BRANDS = frozenset({b"avif", b"avis"})
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1"})
 _CONVERT = "convert to PNG (16 bits) or TIFF first"
 _DEVELOP = "raw data of a camera: develop to 16-bit TIFF first, as with darktable or RawTherapee"
 _RAW = "3fr arw cr2 cr3 crw dcr dng erf iiq kdc mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f"
 # suffixes of pictures that are not read -> the way out
 _OTHER_KINDS = {
-    **dict.fromkeys((".avif", ".bmp", ".exr", ".jp2", ".jxl", ".pgm", ".ppm", ".psd", ".tga"), _CONVERT),
+    **dict.fromkeys((".exr", ".jp2", ".jxl", ".pgm", ".ppm", ".psd", ".tga"), _CONVERT),
     **{f".{name}": _DEVELOP for name in _RAW.split()},
     **({} if _READS_HEIF else dict.fromkeys((".heic", ".heif"), "pip install 'vidrestore[heic]' reads them")),
 }
-HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
+# Hashed to distinguish a source from another of the same name and size; bytes at each place
+PLACES, PLACE_BYTES = 32, 1 << 15
+_FORMER_HEAD = 1 << 20  # bytes that earlier versions hashed
+_PAGE = "a page of the web, as for an error or a login; download the video itself"
+_FOREIGN_HEAD = 64  # bytes
+# first bytes, in small letters, of files that are often named as videos -> words for them
+_FOREIGN = {
+    b"version https://git-lfs": "a pointer of Git LFS; get the file that it stands for by `git lfs pull`",
+    **dict.fromkeys((b"<!doctype html", b"<html", b"<?xml"), _PAGE),
+    b"%pdf": "a PDF", b"pk\3\4": "a ZIP archive; unpack it", b"rar!": "a RAR archive; unpack it",
+    b"7z\xbc\xaf": "a 7z archive; unpack it",
+}  # fmt: skip
 _PLACE = re.compile(r"%(?:0(\d{1,2}))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
@@ -80,7 +95,7 @@ class SourceIdentity:
     path: str
     size: int | None = None
     modified: int | None = None  # nanoseconds
-    head: str | None = None  # sha256 of the first `HEAD_BYTES`
+    places: str | None = None  # sha256 of the bytes at `PLACES` from its beginning to its end
 
 
 @dataclass(frozen=True)
@@ -175,11 +190,17 @@ class Source(_Named):
             return _identity_of_pictures(pictures)
         try:
             status = self.path.stat()
-            with open(self.name, "rb") as file:
-                head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
+            places = places_digest(self.path, PLACES, PLACE_BYTES)
         except OSError as error:
             raise MediaError(f"{self}: the file can't be read any more ({error.strerror})") from error
-        return SourceIdentity(str(self.path.absolute()), status.st_size, status.st_mtime_ns, head)
+        return SourceIdentity(str(self.path.absolute()), status.st_size, status.st_mtime_ns, places)
+
+    def former_head(self) -> str | None:
+        """Return the sha256 by which earlier versions knew a source. Raises OSError."""
+        if _find_pictures(self.name):
+            return self.identity().places
+        with open(self.name, "rb") as file:
+            return hashlib.sha256(file.read(_FORMER_HEAD)).hexdigest()
 
 
 class Target(_Named):
@@ -285,7 +306,18 @@ def kind_by_content(path: str) -> str | None:
         return "webp_pipe"
     if _READS_HEIF and start[4:8] == b"ftyp" and start[8:] in _HEIF_BRANDS:
         return HEIF
+    if start[4:8] == b"ftyp" and start[8:] in _AVIF_BRANDS:
+        return AVIF
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
+
+
+def foreign_content(path: str) -> str | None:
+    """Return what a file that isn't a video is by its first bytes, with the way out; None if it isn't known.
+    Raises OSError.
+    """
+    with open(path, "rb") as file:
+        start = file.read(_FOREIGN_HEAD).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    return next((words for magic, words in _FOREIGN.items() if start.startswith(magic)), None)
 
 
 def _find_pictures(source: str) -> Pictures | None:

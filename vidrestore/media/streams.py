@@ -36,6 +36,7 @@ EVERY_KIND = frozenset(DROPPABLE) - {"exif"}  # words for all streams but the vi
 # Streams that are left out where the container can't hold them, by FFmpeg's name or their tag in the file
 _SPARE = {
     "dvd_nav_packet": "navigation of the DVD", "scte_35": "marks of advertisements",
+    "epg": "a programme guide", "dsmcc": "files of the station", "unknown": "of no known kind",
     "smpte_2038": "ancillary data", "smpte_436m_anc": "ancillary data",
     "unknown (mp4s)": "object descriptors",
     "unknown (mett)": "timed metadata, which .mov can hold",
@@ -89,7 +90,7 @@ def _is_spare(info: StreamInfo, copies: list[StreamInfo]) -> bool:
     """Return True for data for machines, and for sound of an unknown codec beside other sound."""
     if info.kind == "audio":
         return decoder_of(info.codec) is None and any(copy.kind == "audio" for copy in copies)
-    return info.codec in _SPARE
+    return info.kind == "data" and info.codec in _SPARE
 
 
 def left_out_warning(

@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise, takewhile
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ _TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place 
 _TS_CHUNK = 65536  # packets that are looked at together
 _PIDS = 1 << 13
 _HEAD = 64  # bytes of a part that state its length
+_DEEPEST_BOX = 10  # levels of boxes within each other that FFmpeg reads
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_DATA = bytes.fromhex("3626b2758e66cf11a6d900aa0062ce6c")
@@ -142,15 +144,31 @@ def lacks_index(path: str) -> bool:
     return b"mdat" in kinds and not kinds & {b"moov", b"moof"}
 
 
-def _inner_boxes(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
-    """Yield a message where a box holds something else than boxes; wrong sizes do no harm in the last one."""
+def replace_in_index(path: Path, text: bytes, other: bytes) -> None:
+    """Replace a text in the index (moov) of a finished MP4 or MOV by one of the same length, in place. Raises
+    OSError.
+    """
+    with path.open("r+b") as opened:
+        file = FileBytes(opened)
+        for offset, kind, length in _boxes(file, 0, file.size):
+            if kind == b"moov":
+                content = file.bytes(offset, length).replace(text, other, 1)
+                opened.seek(offset)
+                opened.write(content)
+                return
+
+
+def _inner_boxes(file: FileBytes, offset: int, stop: int, depth: int = 1) -> Iterator[str]:
+    """Yield a message where a box holds something else than boxes, or too many within each other; wrong sizes
+    do no harm in the last one.
+    """
     for place, kind, length in _boxes(file, offset, stop):
-        if min(kind) < 0x20:
+        if min(kind) < 0x20 or depth > _DEEPEST_BOX:
             yield foreign(place)
             return
         if kind in (b"trak", b"mdia", b"minf", b"stbl"):
             inner_stop = place + length if 8 <= length <= stop - place else stop
-            yield from _inner_boxes(file, place + 8, inner_stop)
+            yield from _inner_boxes(file, place + 8, inner_stop, depth + 1)
 
 
 def _index_places(file: FileBytes, offset: int, stop: int) -> set[int]:

@@ -25,15 +25,9 @@ from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import add_encoder, picture
 from vidrestore.media.probe import SourceInfo, StreamInfo, check_size, describe_video
 from vidrestore.media.source import PIPE, Y4M
+from vidrestore.media.y4m_header import LONGEST_HEADER, whole_header
 
-_MAGIC, _FRAME = "YUV4MPEG2", b"FRAME\n"
-_LONGEST_LINE = 1024
-# Words of the header; FFmpeg takes one that it doesn't know, or a term that is too large, for another
-_CHROMA = "420(jpeg|mpeg2|paldv)?|411|422|444(alpha)?|mono|(4(20|22|44)p|mono)(9|10|12|14|16)"
-_WORD = re.compile(rf"[WH][1-9]\d{{0,4}}|F[1-9]\d*:[1-9]\d*|A\d+:\d+|I[?ptb]|C({_CHROMA})|X\S*")
-_LARGEST_TERM = 2**31 - 1  # largest term of a ratio
-_NEEDED = {"W": "width", "H": "height", "F": "frame rate"}
-_EXAMPLE = "ffmpeg -i IN -f yuv4mpegpipe -"
+_FRAME = b"FRAME\n"
 # Pixel formats that FFmpeg writes
 _WRITTEN = re.compile(r"yuv4(20|22|44)p((9|10|12|14|16)le)?|yuv411p|gray((9|10|12|16)le)?")
 
@@ -50,7 +44,7 @@ class Y4mInput:
     def __init__(self, stream: BinaryIO) -> None:
         self.damage = Damage()
         self._stream, self._used = stream, False
-        self._head = head = _header(stream.readline(_LONGEST_LINE))
+        self._head = head = whole_header(stream.readline(LONGEST_HEADER), PIPE)
         self._count = 0  # bytes read
         try:
             self._container = av.open(SimpleNamespace(read=self._read), "r", format=Y4M)
@@ -101,29 +95,6 @@ class Y4mInput:
         if last and bytes_lacking(last, self._count):
             self.damage.add(f"the pipe ended in the middle of frame {number}")
             self.damage.missing_frames += 1
-
-
-def _header(line: bytes) -> bytes:
-    """Return the header with a colour space. Raises MediaError for one that FFmpeg would misunderstand."""
-    magic, *words = line.decode("ascii", "replace").split() or [""]
-    if magic != _MAGIC:
-        reason = f"it begins with {line[:12]!r}" if line else "it is empty"
-        raise MediaError(
-            f"-: expected a {_MAGIC} (y4m) stream on the pipe, but {reason}; for example: {_EXAMPLE}"
-        )
-    wrong = [word[:80] for word in words if not _WORD.fullmatch(word) or _has_large_term(word)]
-    letters = {word[0] for word in words}
-    wrong += [f"no {name} ({letter})" for letter, name in _NEEDED.items() if letter not in letters]
-    if wrong:
-        raise MediaError(
-            f"-: the y4m header has {', '.join(wrong)}, which can't be read; make another, for example: "
-            f"{_EXAMPLE}"
-        )
-    return line if "C" in letters else line.rstrip() + b" C420jpeg\n"
-
-
-def _has_large_term(word: str) -> bool:
-    return word[0] in "FA" and any(int(term) > _LARGEST_TERM for term in re.findall(r"\d+", word))
 
 
 def bytes_lacking(last: Packet[Any], size: int) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +65,7 @@ def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
         if level < LEVELS - 1:
             flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
         flow = _refined(reference[level], neighbour[level], flow, level)
-    flow = torch.where(_fits_still(reference[0], neighbour[0], flow), torch.zeros_like(flow), flow)
+    flow = flow * ~_fits_still(reference[0], neighbour[0], flow)
     return flow[..., :height, :width]
 
 
@@ -154,11 +155,23 @@ def _refined(reference: Tensor, neighbour: Tensor, flow: Tensor, level: int) -> 
     )  # a copy would wait for a GPU
     lengths = (line[:, None].square() + line.square()).sqrt().flatten()
     cost += RELUCTANCE * lengths[:, None, None]
-    least, best = cost.min(1, keepdim=True)
-    row, column = best // side, best % side
-    down = row - reach + _subpixel_offset(cost, least, row, column, side, (1, 0))
-    right = column - reach + _subpixel_offset(cost, least, row, column, side, (0, 1))
+    least, best = _least(cost)
+    row = best.div(side, rounding_mode="floor")
+    down = row - reach + _subpixel_offset(cost, least, best, row, side, side)
+    column = best - side * row
+    right = column - reach + _subpixel_offset(cost, least, best, column, 1, side)
     return _median(flow + torch.cat((right, down), 1))
+
+
+def _least(cost: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least cost (B, 1, h, w) of those in (B, N, h, w), and its index as a float.
+
+    `Tensor.min` of a CPU takes five times as long for the index.
+    """
+    least = cost.amin(1, keepdim=True)
+    count = cost.shape[1]
+    index = torch.arange(count, dtype=cost.dtype, device=cost.device)[:, None, None]
+    return least, (cost > least).to(cost.dtype).mul_(count).add_(index).amin(1, keepdim=True)
 
 
 def _block_difference(pictures: Tensor, reference: Tensor, radius: int) -> Tensor:
@@ -175,32 +188,52 @@ def _block_difference(pictures: Tensor, reference: Tensor, radius: int) -> Tenso
 
 
 def _subpixel_offset(
-    cost: Tensor, least: Tensor, row: Tensor, column: Tensor, side: int, step: tuple[int, int]
+    cost: Tensor, least: Tensor, best: Tensor, position: Tensor, step: int, side: int
 ) -> Tensor:
-    """Return the offset, at most half a pixel, from the best shift to the minimum of a parabola through its
-    cost (`least`) and those one `step` (down, right) before and after it; 0 at the border of the search.
+    """Return the offset, at most half a pixel, from the best shift, with the cost `least`, to the minimum of
+    a parabola through that and the costs `step` indices before and after; 0 at the border of the search:
+    where `position`, its row or column, is 0 or side - 1.
     """
-    down, right = step
-    position = row if down else column
-
-    def neighbour(sign: int) -> Tensor:
-        rows, columns = (row + sign * down).clamp(0, side - 1), (column + sign * right).clamp(0, side - 1)
-        return cost.gather(1, rows * side + columns)
-
-    before, after = neighbour(-1), neighbour(1)
+    last = side**2 - 1
+    before, after = (cost.gather(1, (best + sign * step).clamp(0, last).long()) for sign in (-1, 1))
     offset = ((before - after) / 2 / (before + after - 2 * least).clamp(min=1e-6)).clamp(-0.5, 0.5)
-    return torch.where((position > 0) & (position < side - 1), offset, torch.zeros_like(offset))
+    return offset * ((position > 0) & (position < side - 1))  # `where` takes ten times as long on a CPU
 
 
 def _median(flow: Tensor) -> Tensor:
     """Return the component-wise median over 3 x 3 pixels."""
     height, width = flow.shape[-2:]
-    padded = F.pad(flow, (1, 1, 1, 1), mode="replicate").flatten(0, 1)
-    medians = []
-    for part in padded.split(1 if flow.device.type == "cpu" else len(padded)):
-        around = [part[:, y : y + height, x : x + width] for y in range(3) for x in range(3)]
-        medians.append(median_of_nine(torch.stack(around, 1)))
-    return torch.cat(medians).view_as(flow)
+    padded = F.pad(flow, (1, 1, 1, 1), mode="replicate")
+    if flow.device.type != "cpu":  # in few launches
+        around = [padded[..., y : y + height, x : x + width] for y in range(3) for x in range(3)]
+        return median_of_nine(torch.stack(around, 1))
+    return torch.stack([_median_by_columns(part) for part in padded.flatten(0, 1)]).view_as(flow)
+
+
+def _median_by_columns(padded: Tensor) -> Tensor:
+    """Return the median (h, w) over 3 x 3 pixels of (h + 2, w + 2): of the greatest least value, the median
+    one and the least greatest of its columns.
+    """
+    rows = padded[:-2], padded[1:-1], padded[2:]
+    least, middle, greatest = (
+        reduce(torch.minimum, rows),
+        _median_of_three(*rows),
+        reduce(torch.maximum, rows),
+    )
+
+    def around(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return values[:, :-2], values[:, 1:-1], values[:, 2:]
+
+    return _median_of_three(
+        reduce(torch.maximum, around(least)),
+        _median_of_three(*around(middle)),
+        reduce(torch.minimum, around(greatest)),
+    )
+
+
+def _median_of_three(first: Tensor, second: Tensor, third: Tensor) -> Tensor:
+    below = torch.minimum(torch.maximum(first, second), third)
+    return torch.maximum(torch.minimum(first, second), below)
 
 
 def _fits_still(reference: Tensor, neighbour: Tensor, flow: Tensor) -> Tensor:

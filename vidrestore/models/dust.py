@@ -9,8 +9,8 @@ Choices that the paper leaves open:
 - Pixel scale: grey levels 0-255 (Table I trains with lambda1 = 10, which only makes sense there).
 - The DCT dictionary is exactly tight (half-sample cosines, D D^T = I), so that c = 1 meets the bound of ISTA
   and an untrained denoiser with threshold 0 returns its input.
-- The threshold lambda1 / c is learnt through a softplus, since a raw lambda1 turns negative within steps of
-  training; c then only matters in the initial U and V, and remains as the third scalar of the paper's count.
+- lambda1 is learnt through a softplus, since a raw lambda1 turns negative within steps of training; c is
+  learnt as it is. Both act by the threshold lambda1 / c of Eq. 15 alone, and c by the initial U and V.
 - MH-DUST averages its heads (Eq. 17, 18) and has a separate dictionary for the output: the count of Table
   VIII.
 - `temperature`: the printed softmax of normalised tokens has logits of up to N = 256 and is nearly one-hot,
@@ -21,7 +21,9 @@ Choices that the paper leaves open:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -53,11 +55,14 @@ class DustConfig:
     # initial values, on the 0-255 scale (Section IV-B, Table I)
     lambda1: float = 0.1
     lambda2: float = 0.4
+    c: float = 1.0
 
     def __post_init__(self) -> None:
         check_sizes(self.patch, self.atoms, self.blocks, self.heads)
         check_measurements(self.measurements, self.patch)
         check_weights(self.lambda1, self.lambda2)
+        if self.c <= 0:
+            raise ValueError(f"c must be above 0, got {self.c}")
         if self.temperature and not self.normalise:
             raise ValueError("temperature is for normalised tokens only; remove it, or set normalise")
 
@@ -152,23 +157,34 @@ class Dust(nn.Module):
         sensing = torch.eye(pixels) if config.measurements is None else self.sensing.detach()
         projected = sensing @ dictionary  # A D (M, K)
         self.dictionary = nn.Parameter(dictionary.clone())  # D (N, K)
-        self.transition = nn.Parameter(torch.eye(config.atoms) - projected.mT @ projected)  # U (K, K), c = 1
-        self.analysis = nn.Parameter(projected.mT.clone())  # V (K, M)
+        scaled = projected.mT / config.c
+        self.transition = nn.Parameter(torch.eye(config.atoms) - scaled @ projected)  # U (K, K)
+        self.analysis = nn.Parameter(scaled.clone())  # V (K, M)
         if config.heads > 1:
             spread = HEAD_SPREAD * torch.randn(config.heads, pixels, config.atoms)
             self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
         if config.correlation:
             self.correlation = nn.Parameter(torch.eye(pixels))  # F (N, N)
-        # the inverse softplus of lambda1 / c
+        # the inverse softplus of lambda1
         self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(config.lambda1))))
         self.gain = nn.Parameter(torch.tensor(config.lambda2))  # lambda2
-        self.step = nn.Parameter(torch.tensor(1.0))  # c: scales the measurements' part of the step
+        self.step = nn.Parameter(torch.tensor(config.c))  # c
         if config.temperature:
             self.raw_temperature = nn.Parameter(torch.tensor(math.log(math.expm1(1 / 16))))
 
     @property
     def threshold(self) -> Tensor:
-        return F.softplus(self.raw_threshold)
+        return F.softplus(self.raw_threshold) / self.step  # lambda1 / c
+
+    @staticmethod
+    def current(tensors: dict[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return the tensors of a file with this configuration in today's form. In files without `c` the
+        threshold isn't divided by c, but V x is.
+        """
+        if "c" in config:
+            return tensors
+        analysis = tensors["analysis"].float() / tensors["step"].float()
+        return tensors | {"analysis": analysis, "step": torch.tensor(1.0)}
 
     def measure(self, patches: Tensor) -> Tensor:
         """Return the measurements A s (..., M) of patches (..., N) (Eq. 1)."""
@@ -194,7 +210,7 @@ class Dust(nn.Module):
         return logits.softmax(-1)
 
     def forward(self, measurements: Tensor) -> Tensor:
-        data = measurements @ self.analysis.mT / self.step  # V x (B, T, K)
+        data = measurements @ self.analysis.mT  # V x (B, T, K)
         code = soft_threshold(data, self.threshold)  # the first block starts from h = 0
         for _ in range(self.config.blocks - 1):
             mixed = self.gain * self.attention(code) @ code  # Eq. 14
@@ -223,7 +239,7 @@ class FastDust:
         heads = network.attention_dictionaries()
         self.normalise = config.normalise
         compared = threshold * (heads - heads.mean(1, keepdim=True) if config.normalise else heads)
-        self.analysis = linear(network.analysis / (network.step * threshold), dtype)
+        self.analysis = linear(network.analysis / threshold, dtype)
         self.block = linear(torch.cat([compared.flatten(0, 1), network.gain * network.transition]), dtype)
         self.synthesis = linear(network.dictionary * threshold, dtype)
         self.scale = torch.tensor(1.0)

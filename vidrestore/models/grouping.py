@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.models.fast.linear import Linear
 from vidrestore.models.fitted import on_device
-from vidrestore.working import steps
 
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 32  # groups restored at once, so that their activations stay in the processor's cache
@@ -145,13 +145,14 @@ def restore_patches(
     extra = holes[filling].view(-1, GROUP)
     total = torch.zeros_like(plane).view(-1)
     patches = windows(plane, patch)
-    for groups in steps((*origins.split(chunk), *extra.split(chunk))):
-        if groups.numel():
-            filled = torch.cat([groups, groups[-1:].expand(-len(groups) % STEP, -1)])
-            restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[
-                : len(groups)
-            ]
-            add_patches(total, groups, width, restored)
+
+    def restored(groups: Tensor) -> Tensor:
+        filled = torch.cat([groups, groups[-1:].expand(-len(groups) % STEP, -1)])
+        return restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[: len(groups)]
+
+    parts = [groups for groups in (*origins.split(chunk), *extra.split(chunk)) if groups.numel()]
+    for groups, estimates in zip(parts, dealt(restored, parts), strict=True):
+        add_patches(total, groups, width, estimates)
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
     return total.view_as(plane).div_(counts)

@@ -40,6 +40,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.dust_sigma import noise_level
 from vidrestore.models.fitted import fitted, on_device
@@ -48,6 +49,7 @@ from vidrestore.models.noise_model import noise_curve
 from vidrestore.working import steps
 
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
+BLOCK = 4  # times as many whose groups are found at once: by many operations on few integers
 CHOICE = 2  # candidates per patch that is chosen, at least
 SAMPLED = 4  # patches are compared by every fourth pixel down and across
 # noise levels of the fits of clips, and of luma and colour of single frames; beyond, the nearest is taken
@@ -116,17 +118,28 @@ def nonlocal_bayes(
     if guide is not None:
         curve = noise_curve(noisy, estimate, guide, tracks, side)
     total = torch.zeros_like(estimate).view(-1)
-    origins = []
-    for part in steps(tracks.split(chunk)):
-        groups = similar(estimate, part, side, samples)
+
+    def groups_of(part: Tensor) -> Tensor:
+        return similar(estimate, part, side, samples)
+
+    def changed(part: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the change of the patches in the groups of some tracks."""
+        part_tracks, groups = part
         first, rest = (patches_at(plane, groups, side) for plane in (estimate, residual))
         variance = first.new_full((len(groups), 1, 1), noise.sigma**2)
         if guide is not None:
-            variance *= curve.at(patches_at(guide, part, side).mean((1, 2), keepdim=True))
-        change = bayes_change(first, rest, variance, gains, noise.whitener, noise.frames)
-        add_patches(total, groups, noisy.shape[2], change.float())
-        origins.append(groups)
-    counts = coverage(torch.cat(origins), (len(noisy), *noisy.shape[1:]), side)
+            variance *= curve.at(patches_at(guide, part_tracks, side).mean((1, 2), keepdim=True))
+        return bayes_change(first, rest, variance, gains, noise.whitener, noise.frames)
+
+    block = chunk * (BLOCK if noisy.device.type == "cpu" else 1)
+    stages = steps(("groups", "change"), (1, 9))
+    next(stages)
+    groups = torch.cat([*dealt(groups_of, tracks.split(block))])
+    next(stages)
+    parts = list(zip(tracks.split(chunk), groups.split(chunk), strict=True))
+    for (_, part), change in zip(parts, dealt(changed, parts), strict=True):
+        add_patches(total, part, noisy.shape[2], change.float())
+    counts = coverage(groups, (len(noisy), *noisy.shape[1:]), side)
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
 
 

@@ -20,14 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.cores import dealt
 from vidrestore.models.alignment import luma_of, subpixel_motion
-from vidrestore.models.fast.maps import is_traced
+from vidrestore.models.fast.maps import in_one_piece, is_traced, spans
 from vidrestore.models.grouping import frames_at_once
 from vidrestore.models.spynet import SpynetConfig, sampled, sampling_grid, warp
 from vidrestore.models.vsr_transformer import (
@@ -56,6 +58,8 @@ CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as fe
 # Pixels of a small frame around a sample whose range it keeps, and how far a sample may lie outside it
 RANGE_SIDE, OVERSHOOT = 31, 8 / 255
 PASSES = 1, 4, 2  # shares of the time of a clip: flow, frames backwards, and forwards (on a CPU)
+# rows of a part of a small frame that takes from its neighbour, and those around it that convolutions see
+STRIP, HALO = 48, 5
 FLOW_PIXELS = 1 << 17  # pixels of the frames whose flow is found at once on a CPU
 
 
@@ -193,6 +197,13 @@ class FrameContext(NamedTuple):
         """Split the context by frame: `batch` clips each."""
         return [FrameContext(*parts) for parts in zip(*(part.split(batch) for part in self), strict=True)]
 
+    def rows(self, start: int, stop: int) -> FrameContext:
+        """Return the context of rows [start, stop) with HALO more on either side."""
+        top, bottom = max(0, start - HALO), min(stop + HALO, self.patches.shape[2])
+        grid = self.grid[:, SCALE * top : SCALE * bottom]
+        maps = (grid if part is self.grid else part[:, :, top:bottom] for part in self)
+        return FrameContext(*maps)
+
 
 class Propagation(nn.Module):
     """One direction of the feed-forward layer: a large frame takes from its neighbour."""
@@ -224,6 +235,17 @@ class Propagation(nn.Module):
 
     def forward(self, context: FrameContext, neighbour: Tensor | None) -> Tensor:
         """Return the patches (B, 48, H, W) of frames that take from large neighbours (B, 3, 4H, 4W)."""
+        rows = spans(context.patches.shape[2], STRIP)
+        if neighbour is None or len(rows) == 1 or in_one_piece() or neighbour.device.type != "cpu":
+            return self._restored(context, neighbour)
+
+        def restored(span: tuple[int, int]) -> Tensor:
+            strip, first = context.rows(*span), max(0, span[0] - HALO)
+            return self._restored(strip, neighbour)[:, :, span[0] - first : span[1] - first]
+
+        return torch.cat([*dealt(restored, rows)], 2)
+
+    def _restored(self, context: FrameContext, neighbour: Tensor | None) -> Tensor:
         if neighbour is None:
             details = torch.zeros_like(context.patches, dtype=context.shared.dtype)
         else:
@@ -304,32 +326,46 @@ class VsrRecurrent(nn.Module):
         widest, batch = torch.promote_types(clip[0].dtype, torch.float32), len(clip[0])
         # half of the memory, and exact to a sixteenth of a grey level
         compact = torch.float16 if self.dtype == torch.bfloat16 else widest
-        backward_results: list[tuple[Tensor, Tensor]] = []
+        backward_results: list[tuple[Tensor, Tensor] | None] = []  # the last frame first
         handed: Tensor | None = None
-        next(passes)
-        for stop in steps(range(len(clip), 0, -at_once)):
+
+        def backward_contexts(stop: int) -> list[tuple[FrameContext, Tensor]]:
+            """Return the contexts of frames before `stop`, and features for the other direction."""
             first = max(0, stop - at_once)
             patches, maps = self.enlarged(joined(clip[first:stop]))
             flow, back = (joined(flows[first + 1 : stop + 1]) for flows in (later, earlier))
             context = self.to_earlier.context_of(patches, self.to_earlier.squeeze(maps), flow, back)
             shared = self.to_later.squeeze(maps).split(batch)
-            for frame, maps in zip(reversed(context.one_by_one(batch)), reversed(shared), strict=True):
-                patches = self.to_earlier(frame, handed)
-                handed = F.pixel_shuffle(patches, SCALE)
-                backward_results.append((patches.to(compact), maps))
-        handed = None
-        next(passes)
-        for first in steps(range(0, keep[1], at_once)):
+            return list(zip(reversed(context.one_by_one(batch)), reversed(shared), strict=True))
+
+        def forward_contexts(first: int) -> list[FrameContext]:
+            """Return the contexts of frames from `first` on; their results of the other direction go."""
             stop = min(first + at_once, keep[1])
-            patches, shared = map(
-                joined, zip(*(backward_results.pop() for _ in range(first, stop)), strict=True)
-            )
+            places = [len(clip) - 1 - index for index in range(first, stop)]
+            results = [result for place in places if (result := backward_results[place]) is not None]
+            for place in places:
+                backward_results[place] = None
+            patches, shared = map(joined, zip(*results, strict=True))
             flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
-            context = self.to_later.context_of(patches.to(widest), shared, flow, back)
-            for index, frame in enumerate(context.one_by_one(batch), first):
-                handed = F.pixel_shuffle(self.to_later(frame, handed), SCALE)
+            return self.to_later.context_of(patches.to(widest), shared, flow, back).one_by_one(batch)
+
+        def forwards() -> Iterator[tuple[Tensor, Tensor]]:
+            """Yield the large frames that are kept, with the small ones."""
+            handed: Tensor | None = None
+            contexts = chain.from_iterable(dealt(forward_contexts, range(0, keep[1], at_once)))
+            for index, context in enumerate(contexts):
+                handed = F.pixel_shuffle(self.to_later(context, handed), SCALE)
                 if index >= keep[0]:
-                    yield within_range(handed, clip[index])
+                    yield handed, clip[index]
+
+        next(passes)
+        for contexts in dealt(backward_contexts, range(len(clip), 0, -at_once)):
+            for frame_context, features in contexts:
+                patches = self.to_earlier(frame_context, handed)
+                handed = F.pixel_shuffle(patches, SCALE)
+                backward_results.append((patches.to(compact), features))
+        next(passes)
+        yield from dealt(clamped, forwards())
 
     def enlarged(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return patches (B, 48, H, W), float32, of frames (B, 3, H, W) enlarged alone, and features."""
@@ -353,15 +389,25 @@ class VsrRecurrent(nn.Module):
         pairs = max(2 * at_once - 1, FLOW_PIXELS // still[:, 0].numel())
         flows: list[Tensor] = []
         with torch.no_grad(), torch.autocast(still.device.type, enabled=False):
-            for start in steps(range(0, len(firsts), pairs)):
-                batches = (torch.cat(frames[start : start + pairs]) for frames in (firsts, seconds))
-                flows += subpixel_motion(*batches).split(batch)
+
+            def motion(start: int) -> Tensor:
+                return subpixel_motion(
+                    *(torch.cat(frames[start : start + pairs]) for frames in (firsts, seconds))
+                )
+
+            for found in dealt(motion, range(0, len(firsts), pairs)):
+                flows += found.split(batch)
         return [still, *flows[: count - 1], still], [still, *flows[count - 1 :], still]
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """Return tensors one after the other, a single one without a copy."""
     return parts[0] if len(parts) == 1 else torch.cat([*parts])
+
+
+def clamped(frames: tuple[Tensor, Tensor]) -> Tensor:
+    """Return `within_range` of a pair of large and small frames."""
+    return within_range(*frames)
 
 
 def within_range(large: Tensor, frames: Tensor) -> Tensor:
@@ -384,7 +430,7 @@ def large_grid(flow: Tensor) -> Tensor:
 
 def build(config: dict[str, Any]) -> nn.Module:
     """Build a network of this family from the configuration in its weights file: `size`, "n" or one of SIZES
-    (default "reds"), and other fields.
+    (default "reds"), and other fields. `frames` without `blocks` has as many blocks, as the paper says.
 
     Raises ValueError for an unknown size or impossible fields.
     """
@@ -396,7 +442,8 @@ def build(config: dict[str, Any]) -> nn.Module:
         return VsrRecurrent(RecurrentConfig(**settings))
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}; there are {', '.join((*SIZES, 'n'))}")
-    settings = asdict(SIZES[size]) | settings
+    blocks = {"blocks": settings["frames"]} if "frames" in settings else {}
+    settings = asdict(SIZES[size]) | blocks | settings
     settings["flow"] = SpynetConfig(**settings["flow"])
     return VsrTransformer(VsrConfig(**settings))
 

@@ -40,8 +40,7 @@ MOST_CLIPPED = 0.1  # share of a block's samples
 FINE = 6  # least sum of the two frequencies that is fine
 CALM = 0.5  # quantile of the blocks' power up to which blocks count for the concentration
 PART = 9 * len(QUANTILES) + 3  # features of the blocks of a frame, or of differences
-# rows of `plane_features`
-WITHIN, BETWEEN, EVENED, EVENED_BETWEEN, HALVED = range(5)
+WITHIN, BETWEEN, HALVED = 0, 1, 4  # rows of `plane_features` that are read alone
 
 
 def plane_features(frames: list[Planes]) -> list[Array | None]:

@@ -69,6 +69,7 @@ class Dataset:
     pairs: Mapping[str, tuple[Pairs, ...]] = field(default_factory=dict)
     clips: Mapping[str, tuple[tuple[Clips, ...], ...]] = field(default_factory=dict)
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # see `Sequences`, by split
+    lines: int = 0  # height that the DUST paper downscales its frames to; 0 for their own
 
     @property
     def kind(self) -> Kind:

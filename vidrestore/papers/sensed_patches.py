@@ -11,7 +11,8 @@ a video reaches back to full length and contributes the frames that no other cli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -27,6 +28,7 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.papers.dataset_files import FrameSequence, clean_frames, stacked
+from vidrestore.papers.printed_forms import DEPTH, DUST_VALUES, INITIAL, depth_of, trained_frames
 from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.sensing.recover import recovery_clips
 
@@ -36,23 +38,74 @@ PATCH = 16
 RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
 
 
+@dataclass(frozen=True)
+class Setting:
+    """The measurement that a column of a table is.
+
+    rate: CS rate; None for denoising.
+    sigma: of the noise on pixels, or on the measurements, in grey levels.
+    stride: of the patches, in pixels.
+    clip: frames that are recovered together.
+    depth: layers or iterations of the networks; None for any.
+    initial: values that the networks were trained from; None for any.
+    """
+
+    rate: float | None = None
+    sigma: float = 0.0
+    stride: int = PATCH
+    clip: int = CLIP
+    depth: int | None = None
+    initial: Mapping[str, float] | None = None
+
+
+def setting_of(table: Table, column: str) -> Setting:
+    """Return the setting that a column names by what the table's columns are; the rest is the table's."""
+    values = {name: table.settings[name] for name in ("rate", "sigma", "stride") if name in table.settings}
+    if table.column == "task":
+        return Setting(**values | table.settings["tasks"][column])
+    if table.column == INITIAL:
+        name, value = column.split()
+        return Setting(**values, initial=DUST_VALUES | {name: float(value)})
+    if table.column == DEPTH:
+        return Setting(**values, depth=int(column))
+    if table.column == "clip length":
+        return Setting(**values, clip=int(column))
+    name = "rate" if table.column == "CS rate" else "sigma"
+    return Setting(**values | {name: float(column)})
+
+
+def tasks(table: Table) -> tuple[str, ...]:
+    """Return the tasks of the weights for a table: "recover", "denoise", or both."""
+    settings = [setting_of(table, column) for part in table.sets for column in part.columns]
+    return tuple(dict.fromkeys("denoise" if setting.rate is None else "recover" for setting in settings))
+
+
 def fits(system: System, table: Table, column: str) -> bool:
-    """Return True if the weights have a column's patch size, CS rate and, if on the card, sigma."""
+    """Return True if the weights have a column's patch size, CS rate, depth and initial values and, if on the
+    card, its sigma.
+    """
+    setting = setting_of(table, column)
     if system.name == GIVEN:
-        return True
+        return setting.rate is None
     assert system.model is not None
-    if system.network.config.patch != PATCH:
+    config = system.network.config
+    measurements = getattr(config, "measurements", None)
+    rate = round(measurements / config.patch**2, RATE_DIGITS) if measurements else None
+    if config.patch != PATCH or rate != setting.rate:
         return False
-    card, measurements = system.model.card, getattr(system.network.config, "measurements", None)
-    rate = measurements / system.network.config.patch**2 if measurements else None
-    target = float(column) if table.column == "CS rate" else table.settings.get("rate")
-    if (rate is None) != (target is None) or (rate is not None and round(rate, RATE_DIGITS) != target):
+    if setting.depth not in (None, depth_of(config)):
         return False
-    sigma = card.parameters.get("sigma")
+    frames = trained_frames(system.model.card)
+    if frames not in (CLIP, setting.clip):  # fine-tuned on longer clips, as in Table VII b
+        return False
+    initial = {name: getattr(config, name, value) for name, value in DUST_VALUES.items()}
+    if setting.initial not in (None, initial):
+        return False
+    sigma = system.model.card.parameters.get("sigma")
     if not sigma:
         return True
     levels = sigma if isinstance(sigma, list) else [sigma]
-    return bool(min(levels) <= float(column) <= max(levels)) if table.column == "sigma" else not any(levels)
+    return bool(min(levels) <= setting.sigma <= max(levels)) if setting.sigma else not any(levels)
 
 
 def measure(
@@ -72,11 +125,11 @@ def measure(
                     yield _measure_video(table, part, sequence.name, clean, system, column, show)
 
 
-def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
-    """Return the first 200 frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0.
-    Raises DatasetError if the frames are smaller than a patch.
+def gray_video(sequence: FrameSequence, lines: int, most_frames: int = FRAMES) -> Tensor:
+    """Return the first frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0. Raises
+    DatasetError if the frames are smaller than a patch.
     """
-    frames = stacked(map(grey, islice(clean_frames(sequence), FRAMES)), sequence.name)
+    frames = stacked(map(grey, islice(clean_frames(sequence), most_frames)), sequence.name)
     video = downscaled(frames, lines) if lines else frames
     if min(video.shape[1:]) < PATCH:
         raise DatasetError(
@@ -103,18 +156,18 @@ def _measure_video(
     column: str,
     show: bool,
 ) -> ClipMetrics:
-    sigma = float(column) if table.column == "sigma" else 0.0
-    length = int(column) if table.column == "clip length" else CLIP
-    seed = seed_of(part.name, clip, f"sigma {sigma:g}")
+    setting = setting_of(table, column)
+    seed = seed_of(part.name, clip, f"sigma {setting.sigma:g}")
     noisy = clean
-    if sigma and "rate" not in table.settings:
-        noisy = add_gaussian_noise(clean, sigma, seed, clip_and_round=False)
+    if setting.sigma and setting.rate is None:
+        noisy = add_gaussian_noise(clean, setting.sigma, seed, clip_and_round=False)
     if system.name == GIVEN:
         restored = noisy
     else:
-        work = restorer(system.network, sigma, seed if "rate" in table.settings else None)
-        patch, stride = system.network.config.patch, table.settings["stride"]
-        restored = restored_video(work, noisy, patch, stride, length, system.device)
+        measured_seed = seed if setting.sigma and setting.rate is not None else None
+        work = restorer(system.network, setting.sigma, measured_seed)
+        patch = system.network.config.patch
+        restored = restored_video(work, noisy, patch, setting.stride, setting.clip, system.device)
     restored = restored.clamp(0, 255)
     pairs = list(zip(restored, clean, strict=True))
     frames = {"psnr": tuple(psnr(*pair) for pair in pairs), "ssim": tuple(ssim(*pair) for pair in pairs)}

@@ -13,7 +13,6 @@ from vidrestore.errors import DatasetError, OptionError
 from vidrestore.evaluation.results import (
     BICUBIC,
     GIVEN,
-    NAMES,
     ClipMetrics,
     Result,
     Row,
@@ -23,7 +22,7 @@ from vidrestore.evaluation.results import (
     rounded,
 )
 from vidrestore.families import FAMILIES
-from vidrestore.papers import rgb_protocols, sensed_patches
+from vidrestore.papers import costs, figures, rgb_protocols, sensed_patches
 from vidrestore.papers.datasets import find
 from vidrestore.papers.tables import (
     AVERAGE,
@@ -33,6 +32,7 @@ from vidrestore.papers.tables import (
     read_table,
     select_systems,
     table_names,
+    title_of,
     weights_notes,
 )
 
@@ -51,7 +51,7 @@ class Protocol:
     measure: Callable[..., Iterator[ClipMetrics]]  # yields the metrics of each clip
     families: tuple[str, ...]  # networks that take part
     baselines: Callable[[Table], tuple[str, ...]]  # systems without weights
-    task: Callable[[Table], str]  # that of the weights
+    tasks: Callable[[Table], tuple[str, ...]]  # those of the weights
     lines: Callable[[Table, Collection[Any]], tuple[str, ...]]  # describe the protocol for some test sets
     pooled: bool = False  # mean over all frames of a set, not over its clips' means
     fits: Callable[[System, Table, str], bool] = lambda system, table, column: True  # takes part in a column
@@ -59,8 +59,13 @@ class Protocol:
 
 
 def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
-    clip = "the column's number of" if table.column == "clip length" else str(sensed_patches.CLIP)
-    return tuple(line.format(stride=table.settings["stride"], clip=clip) for line in sensed_patches.PROTOCOL)
+    columns = [column for part in table.sets for column in part.columns]
+    settings = [sensed_patches.setting_of(table, column) for column in columns]
+    stride, clip = (
+        " or ".join(map(str, sorted(set(values))))
+        for values in zip(*((setting.stride, setting.clip) for setting in settings), strict=True)
+    )
+    return tuple(line.format(stride=stride, clip=clip) for line in sensed_patches.PROTOCOL)
 
 
 def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -84,8 +89,8 @@ PROTOCOLS = {
     "patches": Protocol(
         sensed_patches.measure,
         PATCH_FAMILIES,
-        lambda table: () if table.column != "sigma" or "rate" in table.settings else (GIVEN,),
-        lambda table: "denoise" if table.column == "sigma" and "rate" not in table.settings else "recover",
+        lambda table: (GIVEN,) if "denoise" in sensed_patches.tasks(table) else (),
+        sensed_patches.tasks,
         _patches_lines,
         pooled=True,
         fits=sensed_patches.fits,
@@ -95,7 +100,7 @@ PROTOCOLS = {
         rgb_protocols.measure_pictures,
         ("mb-taylorformer",),
         lambda table: (GIVEN,),
-        lambda table: str(table.settings["task"]),
+        lambda table: (str(table.settings["task"]),),
         lambda table, sets: tuple(
             line.format(task=rgb_protocols.RULES[table.settings["task"]][2])
             for line in rgb_protocols.PICTURE_PROTOCOL
@@ -105,7 +110,7 @@ PROTOCOLS = {
         rgb_protocols.measure_enlarging,
         ("vsr-transformer",),
         lambda table: (BICUBIC,),
-        lambda table: "sr",
+        lambda table: ("sr",),
         _enlarging_lines,
     ),
 }
@@ -127,13 +132,17 @@ def evaluate_table(
     too small.
     """
     table = read_table(name)
+    if table.protocol in costs.PROTOCOLS:
+        if sets:
+            raise OptionError(f"{name}: has no test sets to choose; remove `sets`")
+        return costs.evaluate_costs(table, data, weights, system_names, device, on_progress)
     protocol = PROTOCOLS[table.protocol]
     parts = _select_sets(table, sets)
     measured = [part for part in parts if part.dataset]
     test_sets = {part.name: _find_set(table, part, data) for part in measured}
     _check_distinct(test_sets)
     found_systems = find_systems(
-        table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
+        table, protocol.baselines(table), protocol.families, protocol.tasks(table), weights, device
     )
     systems = select_systems(found_systems, table, system_names)
     if weights:
@@ -141,17 +150,23 @@ def evaluate_table(
     clips: list[ClipMetrics] = []
     for part in measured:
         clips += _measured(table, part, test_sets[part.name], systems, protocol, on_progress)
+    plots = tuple(figures.plots(table, parts, clips))
     return Result(
         name,
         table.title,
         "published",
-        tuple(_rows(table, parts, clips, system_names, protocol.pooled)),
-        protocol.lines(table, test_sets.values()),
-        tuple(weights_notes(systems)),
+        (
+            *_rows(table, parts, clips, system_names, protocol.pooled),
+            *figures.frame_rows(table, plots),
+            *costs.overhead_rows(table, systems, system_names),
+        ),
+        (*protocol.lines(table, test_sets.values()), *costs.overhead_protocol(table)),
+        (*weights_notes(systems, table), *table.remarks),
         table.source,
         tuple(clips),
-        {clip.system: _name(table, clip.system) for clip in clips},
+        {clip.system: title_of(table, clip.system) for clip in clips},
         table.column,
+        plots,
     )
 
 
@@ -240,7 +255,7 @@ def _rows(
             measured = list(values_of(column, clips, pooled))
             for system, weights, values, count in measured:
                 published = part.published.get(system, ({},) * len(part.columns))[index]
-                yield Row(_name(table, system), on, rounded(values), published, weights, "", count)
+                yield Row(title_of(table, system), on, rounded(values), published, weights, "", count)
             for system, cells in part.published.items():
                 if (
                     cells[index]
@@ -248,10 +263,6 @@ def _rows(
                     and (not system_names or system in system_names)
                 ):
                     yield Row(table.systems[system], on, {}, cells[index])
-
-
-def _name(table: Table, system: str) -> str:
-    return table.systems.get(system, NAMES.get(system, system))
 
 
 Entry = tuple[str, str, Values, int]  # system, weights, means, number of pictures that they are over

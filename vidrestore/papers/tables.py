@@ -1,7 +1,8 @@
 """Read the tables of the papers (systems, test sets, published metrics, settings of the protocol), and find
 their systems on this machine.
 
-A cell of a TOML file in `tables` is "37.95/0.9766", PSNR and SSIM; "-" if the paper has none; "*" if training
+A cell of a TOML file in `tables` is "37.95/0.9766", PSNR and SSIM, or the table's `metrics`; in `overhead`
+it is millions of parameters and billions of multiply-adds; "-" if the paper has none; "*" if training
 diverged, also after a value that took much tuning; "†" if the output diverged.
 """
 
@@ -10,20 +11,21 @@ from __future__ import annotations
 import tomllib
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.results import WITHOUT_WEIGHTS, System, Values, with_unique_labels
-from vidrestore.models import mb_taylorformer, vsr_transformer
-from vidrestore.models.dust_sigma import SigmaDust
-from vidrestore.weights import Model, load_model, read_manifest
+from vidrestore.evaluation.results import NAMES, WITHOUT_WEIGHTS, System, Values, with_unique_labels
+from vidrestore.papers.printed_forms import printed_form
+from vidrestore.weights import load_model, read_manifest
 
 FOLDER = Path(__file__).parent / "tables"
 AVERAGE = "average"  # a column or a set that is the mean of the others
 METRICS = ("psnr", "ssim")
+# millions of learned parameters, billions of multiply-adds of a picture of 256x256
+OVERHEAD = ("parameters", "multiply_adds")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Table:
     systems: Mapping[str, str]  # name on the command line -> name in the paper
     sets: tuple[TableSet, ...]
     settings: Mapping[str, Any]  # of the protocol
+    overhead: Mapping[str, Values] = field(default_factory=dict)  # by system, what it costs
+    remarks: tuple[str, ...] = ()  # on differences of our measurement that a reader needs to know
 
 
 def table_names() -> tuple[str, ...]:
@@ -65,36 +69,47 @@ def read_table(name: str) -> Table:
         raise OptionError(f"no suite named {name!r}; there are: {', '.join(table_names())}")
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     required = {key: content.pop(key) for key in ("title", "source", "protocol", "column", "systems")}
+    metrics = tuple(content.pop("metrics", METRICS))
+    remarks = tuple(content.pop("remarks", ()))
+    overhead = {system: _cell(cell, OVERHEAD) for system, cell in content.pop("overhead", {}).items()}
     sets = []
-    for part in content.pop("sets"):
-        published = {system: tuple(map(_cell, cells)) for system, cells in part.pop("published").items()}
+    for part in content.pop("sets", []):
+        published = {
+            system: tuple(_cell(cell, metrics) for cell in cells)
+            for system, cells in part.pop("published").items()
+        }
         sets.append(TableSet(**part | {"columns": tuple(part["columns"])}, published=published))
-    return Table(name, **required, sets=tuple(sets), settings=content)
+    return Table(name, **required, sets=tuple(sets), settings=content, overhead=overhead, remarks=remarks)
 
 
-def _cell(text: str) -> Values:
+def _cell(text: str, metrics: Sequence[str]) -> Values:
     """Parse the metrics of a cell; an empty mapping if nothing was published."""
-    values = zip(METRICS, text.rstrip("*†").split("/"), strict=False)
+    values = zip(metrics, text.rstrip("*†").split("/"), strict=False)
     return {metric: float(value) for metric, value in values if value not in ("", "-")}
+
+
+def title_of(table: Table, system: str) -> str:
+    """Return the name of a system as the paper writes it."""
+    return table.systems.get(system, NAMES.get(system, system))
 
 
 def find_systems(
     table: Table,
     baselines: Collection[str],
     families: Collection[str],
-    task: str,
+    tasks: Collection[str],
     sources: Sequence[str],
     device: str,
 ) -> list[System]:
     """Return the systems in `baselines`, then those of the weights in `sources`.
 
     A source is a name or a file, with "SET=" before it if it is for one test set only. Without sources, take
-    all listed weights of the families and the task. Raises CheckpointError for weights that are missing,
+    all listed weights of the families and the tasks. Raises CheckpointError for weights that are missing,
     OptionError for weights of another family.
     """
     systems = [System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines]
     cards = read_manifest().values()
-    names = [card.name for card in cards if card.family in families and card.task == task]
+    names = [card.name for card in cards if card.family in families and card.task in tasks]
     for source in dict.fromkeys(sources or names):
         test_set, name = _parsed(source, table)
         model = load_model(name, device)
@@ -103,7 +118,8 @@ def find_systems(
                 f"{name}: weights of {model.card.family}, but {table.name} is for "
                 f"{', '.join(sorted(families))}"
             )
-        systems.append(System(system_of(model), model, name, device, test_set))
+        form = printed_form(model, table.systems, table.column)
+        systems.append(System(form.system, model, name, device, test_set))
     return with_unique_labels(systems)
 
 
@@ -116,41 +132,6 @@ def _parsed(source: str, table: Table) -> tuple[str, str]:
     if test_set not in sets:
         raise OptionError(f"{source}: no test set {test_set!r} in {table.name}; there are: {', '.join(sets)}")
     return test_set, name
-
-
-def system_of(model: Model) -> str:
-    """Return the name of a network in the tables: DUST's by its heads, the others' by size and by settings
-    that differ from the published network.
-    """
-    family, config = model.card.family, cast("Any", model.network.config)
-    if family == "mb-taylorformer":
-        shape = config.widths, config.blocks, config.branches
-        sizes = mb_taylorformer.SIZES.items()
-        names = (name for name, size in sizes if (size.widths, size.blocks, size.branches) == shape)
-        return f"{family}-{next(names, 'other')}{_other_than_released(config)}"
-    if family == "vsr-transformer":
-        if not isinstance(config, vsr_transformer.VsrConfig):
-            return f"{family}-n{'-no-boff' * (not config.neighbours)}"
-        left_out = "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
-        return f"{family}{left_out}{'-3-frames' * (config.frames == 3)}"
-    name = "mh-dust" if family == "dust" and config.heads > 1 else family
-    with_f = "-f" if getattr(config, "correlation", False) else ""
-    return name + with_f + ("" if getattr(config, "normalise", True) else "-not-normalised")
-
-
-def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
-    """Return the settings in which an ablation of MB-TaylorFormer V2 (Tables VIII to XII) differs."""
-    published, power = mb_taylorformer.B, config.attention.focus_power
-    fixed = config.embedding != published.embedding
-    limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
-    parts = (
-        f"-{config.embedding}" * fixed,
-        "-p" * (not config.chain),
-        limit * (config.offset_limit != published.offset_limit and not fixed),
-        "-no-cpe" * (config.attention.position == "none"),
-        f"-p{power}" * (power != published.attention.focus_power),
-    )
-    return "".join(parts)
 
 
 def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]) -> list[System]:
@@ -169,13 +150,11 @@ def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]
     return selected
 
 
-def weights_notes(systems: Iterable[System]) -> list[str]:
-    """Return notes on the weights that a reader of the results needs."""
-    names = [system.weights for system in systems if system.model and isinstance(system.network, SigmaDust)]
-    return [
-        f"{weights}: not the paper's network, but its variant for every sigma"
-        for weights in dict.fromkeys(names)
-    ]
+def weights_notes(systems: Iterable[System], table: Table) -> list[str]:
+    """Return a note on each of the weights that are not a network as a paper prints it."""
+    models = {system.weights: system.model for system in systems if system.model}
+    notes = {name: printed_form(model, table.systems, table.column).note for name, model in models.items()}
+    return [f"{name}: {note}" for name, note in notes.items() if note]
 
 
 def seed_of(*names: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,11 @@ from vidrestore.errors import DatasetError
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
 from vidrestore.papers.datasets import find
+from vidrestore.papers.rgb_protocols import picture_psnr
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 from vidrestore.training.data.footage import back_and_forth
-from vidrestore.training.data.pairs import HeldOutPairs, quantised, turned
+from vidrestore.training.data.pairs import HeldOutPairs, HeldOutPictures, quantised, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
 
 MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
@@ -45,10 +46,10 @@ class SetSource(BatchSource):
 
 
 def set_data(
-    config: SetConfig, folder: Path, seed: int, count: int
-) -> tuple[SetSource, HeldOutPairs | HeldOutClips]:
-    """Return training data, and held-out crops, the same for every run: `count` pairs of every validation
-    set, or half as many clips of all. Raises DatasetError.
+    config: SetConfig, folder: Path, task: str, seed: int, count: int
+) -> tuple[SetSource, HeldOutPairs | HeldOutPictures | HeldOutClips]:
+    """Return training data, and held-out data, the same for every run: the pictures of every validation set,
+    or without one `count` crops of the training pictures; or half as many clips. Raises DatasetError.
     """
     root = folder / config.folder
     training: Any = find(config.dataset, root, config.split)
@@ -60,13 +61,29 @@ def set_data(
         ]
         return SetSource(partial(random_set_clip, training, config), seed), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
-    degraded, clean = {}, {}
-    for dataset in validation:
-        draws = [np.random.default_rng((1, number)) for number in range(count)]
-        crops = [random_set_pair(dataset, config.crop, rng) for rng in draws]
-        name = f"{dataset.name} {dataset.split}"
-        degraded[name], clean[name] = _stored(crops)
-    return SetSource(partial(random_set_pair, training, config.crop), seed), HeldOutPairs(degraded, clean)
+    source = SetSource(partial(random_set_pair, training, config.crop), seed)
+    if config.validation:
+        return source, whole_pictures(validation, task, config.validation_pictures)
+    draws = [np.random.default_rng((1, number)) for number in range(count)]
+    degraded, clean = _stored([random_set_pair(training, config.crop, rng) for rng in draws])
+    name = f"{training.name} {training.split}"
+    return source, HeldOutPairs({name: degraded}, {name: clean})
+
+
+def whole_pictures(datasets: Sequence[PairedImages], task: str, most: int) -> HeldOutPictures:
+    """Return the pictures of test sets, at most `most` of each unless that is 0, and their PSNR as the tables
+    of the papers have it for a task.
+    """
+    pairs = {}
+    for dataset in datasets:
+        count = min(most or len(dataset), len(dataset))
+        spread = [index * len(dataset) // count for index in range(count)]
+        pairs[f"{dataset.name} {dataset.split}"] = [dataset[index] for index in spread]
+    return HeldOutPictures(
+        {name: len(pictures) for name, pictures in pairs.items()},
+        lambda name, index: read_pair(pairs[name][index]),
+        partial(picture_psnr, task),
+    )
 
 
 def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ A job is a chain of plain generators. `buffered` moves everything before it into
 `at_once` works on several items at once and gives the results in order. Both raise errors where
 their results are consumed, and both stop their threads and close their inputs when their own iterator is
 closed: at the end, after an error further down, or at Ctrl-C. A worker of `at_once` stops at its next
-`check_stop`; one that is in a call of a network for longer than `PATIENCE` is left behind, and its result is
-dropped.
+`check_stop`; one that is in a call of a network for longer than `cores.PATIENCE` is left behind, and its
+result is dropped.
 """
 
 from __future__ import annotations
@@ -19,20 +19,16 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing
-from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-import torch
-
+from vidrestore.cores import Crew, Deal, one_thread, use_one_thread
 from vidrestore.frames import Frame
-from vidrestore.working import HERE, WORKER, Meter, check_stop
+from vidrestore.working import HERE, LOOK, Meter, check_stop
 
 QUEUE_BYTES = 4 << 20  # frames that a stage runs ahead of the next
 # The same beside a GPU, which takes and gives whole clips: two of 1080p in 10 bits. Decoder and encoder work
 # while it does, and it works while they lag behind.
 GPU_QUEUE_BYTES = 256 << 20
-LOOK = 0.1  # seconds between two looks at the flag of a thread that waits
-PATIENCE = 0.5  # seconds that workers get to stop
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -125,6 +121,7 @@ def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Genera
 def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int], meter: Meter | None) -> None:
     error: BaseException | None = None
     HERE.flag, HERE.meter = queue.closed, meter
+    use_one_thread()
     try:
         for item in items:
             if not queue.put(item, size(item)):
@@ -139,67 +136,35 @@ def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int], 
     queue.end(error)
 
 
-def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:
-    """`map` of `work` by several workers at once, each with its share of the threads: results in the order of
-    `items`, which are read at most `workers` + 1 ahead of the results.
-
-    Torch counts threads by the thread that calls it, and the calling thread is left with one. Teams of
-    several that compete for the cores wait for each other, spinning: measured, a conversion took 99 ms of CPU
-    time instead of 2.
+def at_once(work: Callable[[T], R], items: Iterable[T], most: int, workers: int) -> Generator[R]:
+    """`map` of `work` by workers of its own, `most` items at once: results in the order of `items`, which are
+    read at most `most` + 1 ahead of the results. `work` runs in a worker, which can deal parts of it to the
+    others (`cores.dealt`).
     """
-    pending, tasks, stop = deque[Future[R]](), SimpleQueue[tuple[Future[R], T] | None](), threading.Event()
-    arguments = (work, tasks, stop, HERE.meter, max(1, threads // workers))
-    team = [threading.Thread(target=_work, args=arguments, name=WORKER, daemon=True) for _ in range(workers)]
-    before, trim, trimmed = torch.get_num_threads(), find_trim(), time.monotonic()
-    torch.set_num_threads(1)
-    for thread in team:
-        thread.start()
-    try:
-        for item in items:
-            pending.append(Future())
-            tasks.put((pending[-1], item))
-            del item
-            if len(pending) > workers:
+    pending, stop, trim, trimmed = deque[Future[R]](), threading.Event(), find_trim(), time.monotonic()
+    deal = Deal(work, most, stop, HERE.meter)
+    with one_thread(), Crew(workers) as crew:
+        crew.begin(deal)
+        try:
+            for item in items:
+                pending.append(crew.add(deal, item))
+                del item
+                if len(pending) > most:
+                    yield _result(pending.popleft())
+                if trim is not None and time.monotonic() - trimmed >= TRIM_PERIOD:
+                    trim(0)
+                    trimmed = time.monotonic()
+            while pending:
                 yield _result(pending.popleft())
-            if trim is not None and time.monotonic() - trimmed >= TRIM_PERIOD:
-                trim(0)
-                trimmed = time.monotonic()
-        while pending:
-            yield _result(pending.popleft())
-    finally:
-        torch.set_num_threads(before)
-        stop.set()
-        for _ in team:
-            tasks.put(None)
-        close(items)
-        last = time.monotonic() + PATIENCE
-        for thread in team:
-            thread.join(max(0.0, last - time.monotonic()))
+        finally:
+            stop.set()
+            close(items)
 
 
 def _result(future: Future[R]) -> R:
     while not wait((future,), LOOK).done:
         _report_progress()
     return future.result()
-
-
-def _work(
-    function: Callable[[T], R],
-    tasks: SimpleQueue[tuple[Future[R], T] | None],
-    stop: threading.Event,
-    meter: Meter | None,
-    threads: int,
-) -> None:
-    """Do tasks until there is None, or the results are not wanted."""
-    HERE.flag, HERE.meter = stop, meter
-    torch.set_num_threads(threads)
-    while (task := tasks.get()) is not None and not stop.is_set():
-        future, item = task
-        try:
-            future.set_result(function(item))
-        except BaseException as error:
-            future.set_exception(error)
-        del task, future, item  # free their memory while waiting for the next
 
 
 def close(items: Iterable[object]) -> None:

@@ -23,6 +23,7 @@ from vidrestore.frames import Frame, VideoInfo
 from vidrestore.options import LEAST_TILE, RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.pipeline.conversions import (
+    AtOnce,
     PlaneConversion,
     RgbConversion,
     Samples,
@@ -68,7 +69,7 @@ class ClipRestorer:
         self.task, self.restorer, self.video, self.options = task, restorer, video, options
         # frames of a clip, and those that neighbouring clips share
         self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
-        self.threads = threads_for(options.threads)  # shared among the clips that are restored at once
+        self.threads = threads_for(options.threads)
         self.device = torch.device(restorer.facts.device)
         self.conversion: PlaneConversion | RgbConversion = (
             RgbConversion(restorer, video, options)
@@ -108,12 +109,15 @@ class ClipRestorer:
         Keeps the clips that are being restored and two more.
         """
         edged = self._uploading(_edged(clips))
-        with closing(at_once(self.restore, edged, self.clips_at_once(), self.threads)) as restored:
+        with closing(at_once(self.restore, edged, *self.at_once())) as restored:
             yield from map(self._finished, join_clips(_pieces(restored), _fade, span))
 
-    def clips_at_once(self) -> int:
-        """Return how many clips to restore at the same time: a device works on one, a core on each."""
-        return max(1, self.conversion.clips_at_once(self.threads)) if self.device.type == "cpu" else 1
+    def at_once(self) -> AtOnce:
+        """Return how many clips, and parts of them, to restore at the same time: a device works on one."""
+        if self.device.type != "cpu":
+            return AtOnce(1, 1)
+        clips, parts = self.conversion.at_once(self.threads)
+        return AtOnce(max(1, clips), parts)
 
     def _uploading(self, clips: Iterator[EdgedClip]) -> Generator[EdgedClip]:
         """Yield the clips, each on its way to the device while earlier ones are restored."""

@@ -202,6 +202,13 @@ class Changes:
         return values | (shake if self.shakes else {})
 
 
+class AtOnce(NamedTuple):
+    """The work at the same time."""
+
+    clips: int
+    parts: int  # of clips: the number of workers
+
+
 class PlaneConversion:
     """Clips for restorers of colour planes, whose results are mixed with the source and get grain."""
 
@@ -216,11 +223,11 @@ class PlaneConversion:
         if self.pixels.family == "yuv" and options.chroma_strength is not None:
             self.strengths[1:] = [options.chroma_strength] * (len(self.strengths) - 1)
 
-    def clips_at_once(self, threads: int) -> int:
-        """Return how many clips to restore at once, each by one thread while memory lasts."""
+    def at_once(self, threads: int) -> AtOnce:
+        """Return how many clips to restore at once while memory lasts; parts of them take little."""
         planes = (self.pixels.plane_size(plane, *self.size) for plane in range(self.pixels.plane_count))
         samples = self.restorer.facts.clip * sum(map(math.prod, planes))
-        return min(threads, CLIPS_MEMORY // (COPIES * 4 * samples))
+        return AtOnce(min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)), threads)
 
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
         """Return the planes of all frames of a clip, restored together.
@@ -327,10 +334,16 @@ class RgbConversion:
             self._unchanged = self._unchanged + (change < UNCHANGED).sum()
             self._change = self._change + change.sum()
 
-    def clips_at_once(self, threads: int) -> int:
-        """Return how many clips memory and threads allow at once."""
-        memory = self.restorer.memory(self.video.height, self.video.width)
-        return min(threads // self.restorer.team, CPU_MEMORY // memory)
+    def at_once(self, threads: int) -> AtOnce:
+        """Return how many parts of clips memory and threads allow at once, and in what is left how many
+        clips.
+        """
+        size = self.video.height, self.video.width
+        part = self.restorer.part_memory(*size)
+        clip = max(1, self.restorer.memory(*size) - part)
+        room = max(CPU_MEMORY - clip, CPU_MEMORY // 2)  # the clip of large frames may be one photograph
+        parts = max(1, min(threads, room // part))
+        return AtOnce(min(parts, (CPU_MEMORY - parts * part) // clip), parts)
 
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
         """Yield the planes of the frames `keep` of a clip, one by one; on a device several together."""

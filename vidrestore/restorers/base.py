@@ -108,7 +108,6 @@ class RgbRestorer(AnyRestorer, Protocol):
     """
 
     input_kind: Literal["rgb"]
-    team: int  # CPU threads that one clip makes good use of
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """Return (height, width) of the tiles for frames of this size.
@@ -119,6 +118,12 @@ class RgbRestorer(AnyRestorer, Protocol):
 
     def memory(self, height: int, width: int) -> int:
         """Estimate the peak bytes for one clip, weights apart, from the network's sizes."""
+        ...
+
+    def part_memory(self, height: int, width: int) -> int:
+        """Estimate the bytes of `memory` that each further part of a clip takes that is computed at the same
+        time (`cores.dealt`).
+        """
         ...
 
     def frames(

@@ -200,6 +200,7 @@ class DehazeRestorer(PictureRestorer):
     """Restorer of `dehaze` by networks that look at small pictures, or estimate haze."""
 
     radius = RADIUS
+    shares = (2, 1)
 
     def __init__(self, options: RestoreOptions, model: Model | None = None) -> None:
         model = model or default_model(TASK, options)
@@ -225,11 +226,14 @@ class DehazeRestorer(PictureRestorer):
         restored = self.network_output(picture[None])[:, :3].clamp(0, 1)
         return 255 * float((restored - source).abs().mean())
 
+    def _shared_results(self, clip: PreparedClip, indices: Sequence[int]) -> dict[int, HazeEstimate]:
+        windows = (reflected_window(index, RADIUS, len(clip.frames)) for index in indices)
+        return self.cached(clip, chain(*windows), self._estimates, ESTIMATES)
+
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         windows = [reflected_window(index, RADIUS, len(clip.frames)) for index in indices]
-        estimates = self.cached(clip, chain(*windows), self._estimates, ESTIMATES)
         frames = pick(clip.frames, indices).to(self.device)
-        estimate_windows = [[estimates[index] for index in window] for window in windows]
+        estimate_windows = [[clip.results[index] for index in window] for window in windows]
         return dehaze_smoothly(estimate_windows, frames, always=self.always)
 
     def _estimates(self, clip: PreparedClip, indices: Sequence[int]) -> list[HazeEstimate]:

@@ -11,16 +11,17 @@ from typing import TypeVar, cast
 
 import torch
 
+from vidrestore import option_values
 from vidrestore.errors import OptionError
 from vidrestore.event_log import counted_words
 from vidrestore.models.fast.linear import processor_has
+from vidrestore.working import available_cores
 
 T = TypeVar("T")
 _END = object()
 # bytes for all that networks hold at once while they work on RGB frames: with the rest of a run it stays
 # under 4 GB
 CPU_MEMORY = 3 << 30
-EXPECTED = "expected auto, cpu, cuda, cuda:N or mps"
 FIRST_BF16 = (8, 0)  # compute capability: Ampere
 GPU_SHARE = 0.7  # share of the free memory
 MOST_TILES = 64  # at once
@@ -37,9 +38,9 @@ def torch_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise OptionError(f"device {name!r} is unknown; {EXPECTED}") from error
+        device = torch.device(option_values.device(name))
+    except (RuntimeError, ValueError) as error:
+        raise OptionError(str(error)) from error
     if device.type == "cuda" and (
         not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
     ):
@@ -51,8 +52,6 @@ def torch_device(name: str) -> torch.device:
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise OptionError(f"device {name!r} is not there: torch sees no Apple GPU; use `device=cpu`")
-    if device.type not in ("cpu", "cuda", "mps"):
-        raise OptionError(f"device {name!r} is not supported; {EXPECTED}")
     return device
 
 
@@ -65,7 +64,7 @@ def device_name(device: torch.device | str) -> str:
 
 def available_devices() -> Iterator[tuple[str, str]]:
     """Yield the names of this machine's devices with their descriptions."""
-    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    cores, threads = os.cpu_count() or 1, available_cores()
     yield "cpu", f"{counted_words(cores, 'core')}, {counted_words(threads, 'thread')}"
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)

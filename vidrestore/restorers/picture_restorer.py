@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from vidrestore.clips import Bounds, reflected_window
+from vidrestore.cores import dealt
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts, PictureForm
@@ -56,6 +58,7 @@ class PreparedClip(NamedTuple):
     batch: int
     first: int  # number of its first frame in the video
     cache: ResultCache  # of the video
+    results: dict[int, Any]  # results that several of its frames need, by the numbers of frames
 
 
 class PictureRestorer:
@@ -68,8 +71,8 @@ class PictureRestorer:
     """
 
     input_kind: Literal["rgb"] = "rgb"
-    team = 1
     radius = 0  # neighbours on either side that a frame depends on, apart from those that the network takes
+    shares = (0, 1)  # of the time: results that several frames need, and the frames
 
     def __init__(self, task: str, options: RestoreOptions, model: Model | None = None) -> None:
         self.device = device = torch_device(options.device)
@@ -114,8 +117,11 @@ class PictureRestorer:
         return self.most_tiles < before
 
     def memory(self, height: int, width: int) -> int:
+        return self._other_bytes(height, width) + self.part_memory(height, width)
+
+    def part_memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
-        return self._other_bytes(height, width) + self.pixel_memory * rows * columns
+        return self.pixel_memory * rows * columns
 
     def _other_bytes(self, height: int, width: int) -> int:
         """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
@@ -144,11 +150,19 @@ class PictureRestorer:
     ) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
         setup = self._setup(clip, precision, first, ResultCache() if cache is None else cache)
-        for start in steps(range(*keep, setup.batch)):
-            indices = range(start, min(start + setup.batch, keep[1]))
+        batches = [range(start, min(start + setup.batch, keep[1])) for start in range(*keep, setup.batch)]
+
+        def restored(indices: Sequence[int]) -> Tensor:
             with torch.inference_mode(), all_bits(self.device, setup.half):
-                restored = self._restored(setup, indices).to(clip.device)
-            yield from restored
+                return self._restored(setup, indices).to(clip.device)
+
+        stages = steps(("shared", "restored"), self.shares)
+        next(stages)
+        with torch.inference_mode(), all_bits(self.device, setup.half):
+            setup.results.update(self._shared_results(setup, range(*keep)))
+        next(stages)
+        for frames in dealt(restored, batches):
+            yield from frames
 
     def network_output(self, window: Tensor) -> Tensor:
         """Return the network's output (1, C, h, w) for the middle frame of a scene (T, 3, H, W)."""
@@ -163,11 +177,15 @@ class PictureRestorer:
         is_whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
         half = half_type(precision or self.precision, self.device)
         batch = min(tiles, GPU_CLIP) if self.on_gpu and is_whole else 1
-        return PreparedClip(clip, source, half, tile, tiles, batch, first, cache)
+        return PreparedClip(clip, source, half, tile, tiles, batch, first, cache, {})
 
     def _source(self, clip: Tensor) -> Tensor:
         """Return the pictures (T, 3, h, w) that the network restores."""
         return clip
+
+    def _shared_results(self, clip: PreparedClip, indices: Sequence[int]) -> dict[int, Any]:
+        """Return the results that several of some frames need, computed once, by the numbers of frames."""
+        return {}
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         """Return some frames (N, 3, H, W) of a clip restored."""
@@ -204,17 +222,17 @@ class PictureRestorer:
         """Return results for frames of a clip, of which `room` are cached for the clips after it. `compute`
         returns those of some frames.
         """
-        results: dict[int, T] = {}
-        places = sorted(set(indices))
-        for start in range(0, len(places), clip.batch):
-            part = places[start : start + clip.batch]
-            # the same frame, seen with other neighbours, has another result
-            keys = {
-                index: (clip.half, *(clip.first + number for number in self.window(index, len(clip.frames))))
-                for index in part
-            }
-            results |= clip.cache.get(keys, partial(compute, clip), room)
-        return results
+
+        def results(missing: list[int]) -> Iterator[T]:
+            batches = [missing[start : start + clip.batch] for start in range(0, len(missing), clip.batch)]
+            return chain.from_iterable(dealt(partial(compute, clip), batches))
+
+        # the same frame, seen with other neighbours, has another result
+        keys = {
+            index: (clip.half, *(clip.first + number for number in self.window(index, len(clip.frames))))
+            for index in sorted(set(indices))
+        }
+        return clip.cache.get(keys, results, room)
 
 
 def default_model(task: str, options: RestoreOptions) -> Model:

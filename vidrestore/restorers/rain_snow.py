@@ -82,6 +82,7 @@ class WeatherRestorer(PictureRestorer):
     """
 
     radius = RADIUS
+    shares = (2, 1)
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
         super().__init__(task, options)
@@ -91,13 +92,21 @@ class WeatherRestorer(PictureRestorer):
         frames = self.facts.clip + MAPS  # as many are cached, and more
         return super()._other_bytes(height, width) + 4 * 3 * height * width * frames
 
+    def _shared_results(self, clip: PreparedClip, indices: Sequence[int]) -> dict[int, Tensor]:
+        count = len(clip.frames)
+        if count == 1:
+            return {}
+        windows = (reflected_window(index, RADIUS, count) for index in indices)
+        return self.cached(clip, chain(*windows), self.network_results, self._room(clip.frames))
+
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         count = len(clip.frames)
         if count == 1:
             return super()._restored(clip, indices)
         windows = [reflected_window(index, RADIUS, count) for index in indices]
-        restored = self.cached(clip, chain(*windows), self.network_results, self._room(clip.frames))
-        at_once = [torch.stack([restored[index] for index in place]) for place in zip(*windows, strict=True)]
+        at_once = [
+            torch.stack([clip.results[index] for index in place]) for place in zip(*windows, strict=True)
+        ]
         source = pick(clip.frames, indices).to(self.device)
         return without_outliers(source, at_once.pop(RADIUS), at_once)
 

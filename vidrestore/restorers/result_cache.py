@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from threading import Lock
 from typing import Any, TypeVar
 
+from vidrestore.cores import result_of_other
 from vidrestore.working import Stopped, check_stop
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class ResultCache:
                 for frame in missing:
                     results[frame].set_exception(error)
         try:
-            return {frame: result.result() for frame, result in results.items()}
+            return {frame: result_of_other(result) for frame, result in results.items()}
         except Stopped:  # not in a block that others wait for
             check_stop()
         return self.get(keys, compute, room)

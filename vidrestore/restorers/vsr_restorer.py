@@ -44,6 +44,7 @@ LEAST_TOGETHER = 8  # frames of tiles that a GPU computes at once before it take
 # one over the share of memory for frames that wait for all of their tiles, and for the network's maps
 WAITING_SHARE = 4
 TILE_SHARE = 3
+PART_BYTES = 70  # per pixel and feature, of each part of a clip that is computed at the same time
 
 
 class VsrRestorer:
@@ -56,7 +57,6 @@ class VsrRestorer:
     """
 
     input_kind: Literal["rgb"] = "rgb"
-    team = 4
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
@@ -117,6 +117,11 @@ class VsrRestorer:
             network = pixels * (self._pixel_memory + extra_frames * self._frame_memory)
         return 2 * length * small + outputs * large + network
 
+    def part_memory(self, height: int, width: int) -> int:
+        """See `RgbRestorer.part_memory`: of a recurrent network its temporary maps, and results that wait."""
+        rows, columns = self.tile_size(height, width)
+        return rows * columns * PART_BYTES * self.recurrent.features if self.recurrent else RELEASED_MEMORY
+
     def _is_tiled(self, height: int, width: int) -> bool:
         rows, columns = self.tile_size(height, width)
         return rows < height or columns < width
@@ -158,7 +163,8 @@ class VsrRestorer:
             batch = self._tiles_at_once(size)
             at_once = self._frames_at_once(batch * size[0] * size[1])
             work = partial(recurrent_frames, network, keep, at_once)
-            yield from apply_tiled(work, clip[None], size, OVERLAP, SCALE, batch)[0]
+            # the states of one tile are in memory: its frames are the parts that workers share
+            yield from apply_tiled(work, clip[None], size, OVERLAP, SCALE, batch, most=1)[0]
         else:
             at_once = self._frames_at_once(clip.shape[-2] * clip.shape[-1])
             with torch.inference_mode():

@@ -1,7 +1,8 @@
-"""Shards: `--shard i/n` restores the i-th of n equal parts of each video, as the tasks of an array job do.
+"""Shards: `--shard i/n` restores the i-th of n equal parts of a batch, as the tasks of an array job do.
 
 The first process there plans a video, each restores its part, and the one that finds all parts there joins
-them. None waits for the part of another: the command of a part that is missing makes it.
+them. None waits for the part of another: the command of a part that is missing makes it. What has one segment
+only, such as a photograph, is the whole part of one process; they take turns.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from vidrestore.errors import OptionError, OutputExistsError
+from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import Listener, Summary, Warned
 from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.request import Request
@@ -39,7 +40,7 @@ def check_shared(batch: Batch) -> None:
 
 @dataclass(frozen=True)
 class Shard(Runner):
-    """Restores the `number`th of `count` parts of each video, counted from 1."""
+    """Restores the `number`th of `count` parts of a batch, counted from 1."""
 
     number: int
     count: int
@@ -68,14 +69,19 @@ class Shard(Runner):
                 part = stack.enter_context(ExitStack())
                 part.enter_context(folder.shard_locked(self.number, self.count))
             stack.enter_context(warn_if_stopped(work))
-            began, parts = time.monotonic(), divided(range(len(work.segments)), self.count)
-            segments = [segment for segment in work.unfinished() if segment.number in parts[self.number - 1]]
-            work.restore(segments)
+            began, parts = time.monotonic(), self.parts(len(work.segments), batch.place(request))
+            own = parts[self.number - 1]
+            try:
+                work.restore([segment for segment in work.unfinished() if segment.number in own])
+            except MediaError:
+                if folder.has_job:  # else another shard, of another `count`, has joined the video meanwhile
+                    raise
             with folder.locked(shared=True):
                 part.close()
                 if not folder.has_job:  # another shard has joined the video
                     try:
-                        if joined := earlier_summary(request, on_event, folder):
+                        joined = earlier_summary(request, on_event, folder)
+                        if isinstance(joined, Summary):
                             return joined
                     except OutputExistsError:  # it has no tag, as with `tags=False`
                         on_event(Warned(request.source.name, "another shard has joined the video"))
@@ -84,9 +90,21 @@ class Shard(Runner):
                     return join(work, began)
                 left = {segment.number for segment in work.unfinished()}
             missing = [f"{number}/{self.count}" for number, part in enumerate(parts, 1) if left & {*part}]
-            text = f"part {self.number}/{self.count} is finished; missing: {', '.join(missing)}"
-            on_event(Warned(request.source.name, f"{text}; the same command with `shard` makes each of them"))
+            text = f"left to {', '.join(missing)}"
+            if own or len(batch.sources) == 1:
+                text = (
+                    f"part {self.number}/{self.count} is finished; missing: {', '.join(missing)}; the same "
+                )
+                text += "command with `shard` makes each of them"
+            on_event(Warned(request.source.name, text))
             return None
+
+    def parts(self, segments: int, place: int) -> list[Sequence[int]]:
+        """Return the segments of each part of the video at a `place` in its batch: equal runs. Parts have the
+        longer ones in turn.
+        """
+        runs, turn = divided(range(segments), self.count), place % self.count
+        return runs[turn:] + runs[:turn]
 
     def close(self) -> bool:
         """Leave the folders for outputs: other shards may be about to use them."""

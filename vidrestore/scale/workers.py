@@ -7,9 +7,7 @@ Workers are a process for each device of this machine, each with an equal part a
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from vidrestore.errors import OptionError, PlanError, VidRestoreError
 from vidrestore.events import Listener, Summary, ignore_event
 from vidrestore.files.locks import POLL
-from vidrestore.files.stopping import STOPS
+from vidrestore.files.stopping import STOPS, end_with_parent
 from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.request import LoadedSteps, Request
@@ -203,14 +201,7 @@ def work_over(link: Any) -> None:
     for number in STOPS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` does
             signal.signal(number, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     with suppress(EOFError, OSError):
         while True:
             link.send(restore_part(*link.recv()))
-
-
-def _end_with_parent() -> None:
-    """End this process when the one that joins is killed."""
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Unpack, cast
 
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore import __version__
+from vidrestore.cores import dealt
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Summary, Warned, ignore_event
 from vidrestore.files.atomic import remove_partials
@@ -23,7 +24,8 @@ from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.steps import write_frames
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
-from vidrestore.media.probe import SourceInfo, read_tag
+from vidrestore.media.finished import UNKNOWN, broken_output, is_foreign, read_tag
+from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
@@ -71,12 +73,17 @@ def recover(
     model = recovering_model(source, reader.measured, options.model, device)
     settings = {"encoder": asdict(encoder), "precision": options.precision}
     identity = Source(source).identity()
-    request = digest({"recover": model.card.sha256, "head": identity.head, "size": identity.size, **settings})
+    places = {"places": identity.places, "size": identity.size}
+    request = digest({"recover": model.card.sha256, **places, **settings})
     tag = None if options.overwrite else read_tag(target)
-    if tag and tag.job == request:
-        remove_partials(target.path)
-        emit(earlier := Summary(source, str(target), tag.frames, 0.0, before=True))
-        return earlier
+    if tag and tag.job == request and not is_foreign(target):
+        problem = broken_output(target, tag)
+        if not problem:
+            remove_partials(target.path)
+            emit(earlier := Summary(source, str(target), tag.frames, 0.0, before=True))
+            return earlier
+        emit(Warned(source, f"{target}: {problem}; it is made again"))
+        options = replace(options, overwrite=True)
     target.check(Source(source), overwrite=options.overwrite)
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
     return _recover(reader, target, info, encoder, model, options, emit, request)
@@ -126,7 +133,7 @@ def _recover(
         frames=reader.frames,
         overwrite=options.overwrite,
         rate=options.cfr,
-        tag=f"vidrestore {request} {__version__}: recover; {reader.frames} frames",
+        tag=f"vidrestore {request}+{UNKNOWN} {__version__}: recover; {reader.frames} frames",
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:
@@ -157,10 +164,11 @@ def recovered_frames(
     """Yield every frame of a file, recovered; as many clips at once as memory allows."""
     threads = threads_for(options.threads)
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
-    workers = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
+    clips_at_once = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
     recoverer = Recoverer(reader.measured, network, options.precision)
-    workers = workers if recoverer.device.type == "cpu" else 1
-    with closing(at_once(recoverer.recover, _clips(reader), workers, threads)) as clips:
+    if recoverer.device.type != "cpu":
+        clips_at_once = threads = 1
+    with closing(at_once(recoverer.recover, _clips(reader), clips_at_once, threads)) as clips:
         for frames in clips:
             yield from frames
 
@@ -216,10 +224,10 @@ class Recoverer:
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
         """Recover the last frames (T', H, W), one per entry of `times`, of a plane (T, count, M)."""
         patches = torch.empty(len(times), grid.count, grid.patch**2, device=self.device)
-        for first in range(0, grid.count, self.chunk):
-            # a group is a patch's place in all frames
-            groups = measurements[:, first : first + self.chunk].transpose(0, 1)
-            patches[:, first : first + self.chunk] = self.network(groups)[:, -len(times) :].transpose(0, 1)
+        # a group is a patch's place in all frames
+        groups = measurements.transpose(0, 1).split(self.chunk)
+        for place, result in zip(patches.split(self.chunk, 1), dealt(self.network, groups), strict=True):
+            place.copy_(result[:, -len(times) :].transpose(0, 1))
         plane = grid.joined(patches)
         if not all_finite((plane,)):
             raise VidRestoreError(

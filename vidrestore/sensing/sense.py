@@ -77,7 +77,7 @@ def sense(
     if Source(source).is_stored:
         identity = Source(source).identity()
         request = {"sense": model.card.sha256, "sigma": options.sigma, "seed": options.seed}
-        job = digest(request | {"head": identity.head, "size": identity.size})
+        job = digest(request | {"places": identity.places, "size": identity.size})
     if job and not options.overwrite and os.path.isfile(output):
         with suppress(MediaError):  # another file
             earlier = MeasurementReader(output)

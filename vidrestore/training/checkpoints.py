@@ -18,15 +18,25 @@ import torch
 from torch import Tensor
 
 from vidrestore.checking import converted
-from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.errors import BusyError, CheckpointError, ConfigError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.locks import BusyError, locked
+from vidrestore.files.locks import locked
 from vidrestore.files.regular import Count, check_pickled, stored
 from vidrestore.training.config import RunConfig
 
 _BEST = stored(step=Count, psnr=float, weights=dict) | None
 _CURVE = list[stored(step=Count)]  # type: ignore[misc, valid-type]
-_STATE = stored(step=Count, seconds=float, losses=list, init=list, identity=dict, curve=_CURVE, best=_BEST)
+_PLATEAU = stored(waited=Count, share=float)
+_STATE = stored(
+    step=Count,
+    seconds=float,
+    losses=list,
+    init=list,
+    identity=dict,
+    curve=_CURVE,
+    best=_BEST,
+    plateau=_PLATEAU,
+)
 
 
 @contextmanager
@@ -67,6 +77,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             if damaged := archive.testzip():  # torch doesn't check checksums
                 raise ValueError(damaged)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state.setdefault("plateau", {"waited": 0, "share": 1.0})  # that checkpoints before 28 November lack
         converted(state, _STATE)
         json.dumps(state["identity"])  # a tensor in it can't be compared
     except Exception as error:  # a damaged pickle may raise any exception

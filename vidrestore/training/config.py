@@ -32,26 +32,43 @@ from vidrestore.tasks import TASKS
 AtLeastOne = Annotated[int, Field(ge=1)]
 Portion = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 Precision = Literal["bf16", "fp32"]
 
 
 @dataclass(frozen=True)
 class Schedule(Checked):
-    """Length, learning rate and batch of a run."""
+    """Length, learning rate and batch of a run.
+
+    `schedule`: "cosine" is constant and then half a cosine; "restarts" is half cosines of equal length, each
+    from its share of the rate (I. Loshchilov and F. Hutter, "SGDR", ICLR 2017; VSR-Transformer); "plateau" is
+    constant, and reduced if the held-out metrics stop improving (DUST).
+    """
 
     steps: AtLeastOne
     batch: AtLeastOne = 64
     learning_rate: Positive = 1e-3
-    warmup: Annotated[int, Field(ge=0)] = 200
-    # share of the steps, at the end, over which the learning rate falls to 1 % as a half cosine
-    decay: Portion = 0.4
-    clip_norm: Positive = 1.0
+    # steps over which the rate rises from 0; None: 200, or all of a shorter run
+    warmup: Annotated[int, Field(ge=0)] | None = None
+    schedule: Literal["cosine", "restarts", "plateau"] = "cosine"
+    decay: Portion = 0.4  # share of the steps, at the end, over which a cosine falls to the floor
+    # lowest learning rate; None: cosines end at 1 % of the rate, and a plateau has none
+    floor: Annotated[float, Field(ge=0)] | None = None
+    restarts: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)] = (1.0,) * 4
+    patience: AtLeastOne = 5  # validations in a row without improvement until a plateau is reduced
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.3  # by which a plateau is multiplied
+    betas: tuple[Decay, Decay] = (0.9, 0.99)  # decay of Adam's running means of gradients and of squares
+    clip_norm: Annotated[float, Field(ge=0)] = 1.0  # largest norm of all gradients; 0: not clipped
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     precision: Precision = "bf16"
     validate_every: AtLeastOne = 1000
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 3.0
     # decay of the running average of the weights, which is validated and saved; 0: no average
-    average: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    average: Decay = 0.999
+
+    def __post_init__(self) -> None:
+        highest = f"at most the learning rate's {self.learning_rate:g}"
+        require((self.floor or 0) <= self.learning_rate, "floor", highest, self.floor)
 
 
 @dataclass(frozen=True)
@@ -67,6 +84,7 @@ class TrainingConfig(Schedule):
     clip_noise: bool = True  # clip and round noisy patches as a video file holds them; never measurements
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         fits = len(self.sigma) == 1 or 0 < self.sigma[0] <= self.sigma[1]
         require(fits, "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
 
@@ -85,7 +103,8 @@ class PairTrainingConfig(Schedule):
     decay: Portion = 1.0
     precision: Precision = "fp32"
     validate_every: AtLeastOne = 500
-    weight_decay: Annotated[float, Field(ge=0, lt=1)] = 1e-4
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    weight_decay: Decay = 1e-4
     loss: Literal["spectrum", "psnr"] = "spectrum"
     # squared error in [0, 1] below which a crop has less weight in the loss "psnr"
     least_error: Annotated[float, Field(gt=0, le=1)] = 1e-3
@@ -150,6 +169,7 @@ class DataConfig(FootageConfig):
     # steps in pixels of the grid that patches are taken from; one is drawn per window
     strides: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)] = (8, 12, 16)
     groups_per_window: AtLeastOne = 280
+    frames: AtLeastOne = 20  # length of a group
     # times that a group is trained on, with new noise each time, before it is replaced
     reuse: AtLeastOne = 6
     pool: int = 24_000  # most groups in memory
@@ -236,6 +256,8 @@ class PairSetConfig(SetConfig):
     """Crops of a dataset of degraded and clean pictures."""
 
     crop: Annotated[int, Field(ge=16, multiple_of=8)] = 256  # side in pixels
+    # most whole pictures of each test set of `validation`, spread evenly over it; 0 for all
+    validation_pictures: Annotated[int, Field(ge=0)] = 0
     kind = "pairs"
 
 
@@ -247,6 +269,25 @@ class ClipSetConfig(SetConfig):
     crop: Annotated[int, Field(ge=8, multiple_of=8)] = 64  # side of the low-resolution crops in pixels
     read_small: bool = False  # use the dataset's low-resolution frames; else downscale bicubically
     kind = "clips"
+
+
+@dataclass(frozen=True)
+class GroupSetConfig(SetConfig):
+    """Groups of patches at fixed places of a dataset's clips, in gray, as the DUST paper has them (IV-A).
+
+    `validation` names further splits to hold out; by default a share of the clips is held out.
+    """
+
+    validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.2  # of the clips; 0: validate on training data
+    frames: AtLeastOne = 20  # length of a group; clips are cut into whole groups side by side
+    stride: AtLeastOne = 8  # pixels between patches; a patch's side for patches that don't overlap
+    lines: Annotated[int, Field(ge=0)] | None = None  # height after downscaling; 0: none; None: as the paper
+    most_frames: AtLeastOne = 200  # of each clip, from its beginning
+    kind = "clips"
+
+    def card_entries(self) -> dict[str, str]:
+        share = f"{self.validation_share:.0%} of the clips" if self.validation_share else ""
+        return super().card_entries() | {"held out": ", ".join(self.validation) or share}
 
 
 def require(holds: bool, name: str, expected: str, value: Any) -> None:
@@ -278,6 +319,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         tasks = find_family(self.family).tasks
         require(self.task in tasks, "task", f"{' or '.join(tasks)} for {self.family}", self.task)
+        warmup, steps = self.training.warmup or 0, self.training.steps
+        require(warmup <= steps, "[training] warmup", f"at most the {steps} steps of the run", warmup)
         if isinstance(self.training, TrainingConfig):
             sigma, senses = self.training.sigma, bool(self.model.get("measurements"))
             expected = "recover with [model] measurements, else denoise"

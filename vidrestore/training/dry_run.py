@@ -14,6 +14,7 @@ from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.restorers.devices import torch_device
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import on_device, worker_errors
+from vidrestore.training.data.pairs import HeldOutPictures
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
 from vidrestore.training.loop import Run, memory_errors
 from vidrestore.weights import load_model
@@ -50,7 +51,7 @@ def rehearse(
         yield lap(f"update: loss {run.losses[0]:.4f}")
         next(batches)
         yield lap("second batch")
-        progress = run.validate(held_out)
+        progress = run.validate(held_out.first if isinstance(held_out, HeldOutPictures) else held_out)
         yield lap("validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items()))
         run.save_checkpoint()
         yield lap(f"checkpoint written: {_size(run.checkpoint)}")

@@ -29,8 +29,9 @@ from vidrestore.training.checkpoints import (
 )
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
+from vidrestore.training.data.pairs import HeldOutPictures
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
-from vidrestore.training.learner import Learner, Validations, learning_rate
+from vidrestore.training.learner import Learner, Validations
 from vidrestore.training.networks import (
     full_model,
     load_initial_weights,
@@ -63,6 +64,7 @@ def train(
     resume: bool = False,
     init: Sequence[str | Path] = (),
     device: str = "auto",
+    tensorboard: bool = False,
     reading: Reading = IN_MEMORY,
     stop_after: float = math.inf,
     on_event: Listener = lambda event: None,
@@ -71,12 +73,14 @@ def train(
 
     That file holds the averaged weights of the last step, `<name>.best.safetensors` those of the best
     validation. A checkpoint is written beside them every few minutes and when the run is interrupted,
-    `<name>.log.jsonl` has a line per step, `<name>.svg` shows the loss and the held-out metrics. With
-    `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the seed
-    and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported loss
-    is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes about a
-    minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint, whose path
-    is returned.
+    `<name>.log.jsonl` and `<name>.log.csv` have a line per step, `<name>.svg` shows the loss and the held-out
+    metrics, and with `tensorboard` so does the folder `<name>.tensorboard`.
+
+    With `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the
+    seed and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported
+    loss is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes
+    about a minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint,
+    whose path is returned.
 
     `reading` sets the cache, worker processes and the treatment of damaged files. In several processes
     started by torchrun, each computes its share of every batch; the first writes. `init` names weights (of
@@ -85,8 +89,8 @@ def train(
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
     overwritten, if another process works on the same run, and if training diverges; MediaError for
     unreadable data; CheckpointError for unfit weights and for files that can't be written; OptionError for a
-    missing device, and `stop_after` in several processes; LostError and WorkerError if another process of the
-    run ends; KeyboardInterrupt after Ctrl-C.
+    missing device or package, and `stop_after` in several processes; LostError and WorkerError if another
+    process of the run ends; KeyboardInterrupt after Ctrl-C.
     """
     deadline = time.monotonic() + stop_after
     with ExitStack() as stack:
@@ -99,7 +103,9 @@ def train(
             stack.enter_context(run_lock(run.checkpoint))
         resumed = run.begin(resume, init)
         emit: Listener = (
-            stack.enter_context(recording(output / config.name, run.validations, on_event))
+            stack.enter_context(
+                recording(output / config.name, run.validations, on_event, tensorboard=tensorboard)
+            )
             if group.first
             else lambda event: None
         )
@@ -258,7 +264,7 @@ class Run:
 
     def update(self, *batch: Any) -> Tensor:
         """Take one step on a batch and return its loss, on the device; `read` returns its metrics."""
-        rate = learning_rate(self.step, self.config.training)
+        rate = self.validations.learning_rate(self.step)
         numbers = self.learner.update(batch, self.step, rate)
         self.step += 1
         self.unread.append((self.step, rate, numbers))
@@ -296,8 +302,9 @@ class Run:
         """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
-        if self.group.first:  # the first process validates for all
-            measured = objective.metrics(average, held_out), objective.metrics_before(held_out)
+        # whole pictures are dealt to all processes; of other data the first one validates for all
+        if self.group.first or isinstance(held_out, HeldOutPictures):
+            measured = objective.measure(average, held_out, self.group.average)
         metrics, before = self.group.broadcast(measured)
         with delayed_signals():
             better = self.validations.add(self.step, metrics, before, average)

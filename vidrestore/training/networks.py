@@ -146,7 +146,7 @@ def write_weights(
         family=config.family,
         config=full_model(config, network),
         task=config.task,
-        parameters=config.parameters or objective.parameters,
+        parameters=config.parameters or objective.parameters(network),
         extra={"training": training, "measured": objective.card_metrics(curve[-1]) if curve else {}},
         half=True,
     )

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,7 +35,8 @@ from vidrestore.training.config import (
     TrainingConfig,
 )
 from vidrestore.training.data.batches import WHOLE, Share
-from vidrestore.training.data.pairs import HeldOutPairs, task_indices
+from vidrestore.training.data.footage import back_and_forth
+from vidrestore.training.data.pairs import HeldOutPairs, HeldOutPictures, task_indices
 from vidrestore.training.data.super_resolution import HeldOutClips
 from vidrestore.training.training_events import Metrics
 
@@ -46,9 +50,8 @@ class Objective(ABC):
     def __init__(self, settings: Any, share: Share = WHOLE) -> None:
         self.settings, self.share = settings, share
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of the task for the card of the weights, unless they are configured."""
+    def parameters(self, network: nn.Module) -> dict[str, Any]:
+        """Return the parameters of the task for the card of the weights, unless they are configured."""
         return {}
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +64,7 @@ class Objective(ABC):
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         """Return a new optimiser for all parameters."""
         rate = self.settings.learning_rate
-        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
+        return torch.optim.Adam(network.parameters(), lr=rate, betas=self.settings.betas, fused=True)
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
@@ -75,6 +78,19 @@ class Objective(ABC):
         """Return the same metrics of the network's input; empty if that is not a picture."""
         return {}
 
+    def measure(
+        self, network: nn.Module, held_out: Any, average: Callable[[list[Tensor]], None] = lambda sums: None
+    ) -> tuple[Metrics, Metrics]:
+        """Return the metrics after and before a network; of whole pictures, those of all processes, whose
+        sums `average` replaces by their means.
+        """
+        if not isinstance(held_out, HeldOutPictures):
+            return self.metrics(network, held_out), self.metrics_before(held_out)
+        device = next(network.parameters()).device
+        sums = held_out.sums(partial(whole_picture, network), self.share).to(device)
+        average([sums])
+        return held_out.means(sums.cpu())
+
     def check(self, config: RunConfig, network: nn.Module) -> None:
         """Raise ConfigError if the network can't take the data of a configuration."""
         return
@@ -86,9 +102,21 @@ class GroupObjective(Objective):
     fixed_settings = ("sigma", "clip_noise", *Objective.fixed_settings)
     settings: TrainingConfig
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"sigma": list(self.settings.sigma)}
+    def parameters(self, network: nn.Module) -> dict[str, Any]:
+        """Return the range of sigma and, if patches are measured, the CS rate that they are measured at."""
+        rate = sensing_rate(network)
+        if rate is None:
+            return {"sigma": list(self.settings.sigma)}
+        noise = {"sigma": list(self.settings.sigma)} if any(self.settings.sigma) else {}
+        return {"rate": round(rate, RATE_DIGITS)} | noise
+
+    def check(self, config: RunConfig, network: nn.Module) -> None:
+        rate, stated = sensing_rate(network), config.parameters.get("rate")
+        if rate is not None and stated is not None and abs(stated - rate) > 0.5 * 10**-RATE_DIGITS:
+            raise ConfigError(
+                f"{config.path}: [parameters] rate is {stated:g}, but model.measurements is a rate of "
+                f"{rate:.{RATE_DIGITS}g}; remove it: the card follows the measurements"
+            )
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
@@ -109,8 +137,9 @@ class PairObjective(Objective):
     settings: PairTrainingConfig
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        rate, decay = self.settings.learning_rate, self.settings.weight_decay
-        return torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay, fused=True)
+        rate, decay, betas = self.settings.learning_rate, self.settings.weight_decay, self.settings.betas
+        parameters = network.parameters()
+        return torch.optim.AdamW(parameters, lr=rate, betas=betas, weight_decay=decay, fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         degraded, clean, *tasks = batch
@@ -166,8 +195,7 @@ class ClipObjective(Objective):
     measured, baseline = "clips", "psnr_bicubic"
     settings: ClipTrainingConfig
 
-    @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, network: nn.Module) -> dict[str, Any]:
         return {"scale": SCALE}
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
@@ -202,12 +230,15 @@ class ClipObjective(Objective):
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
     """Return the objective of a configuration, for one process's share of the batches."""
     objective: Objective = load(config.kind.objective)(config.training, share)
+    if isinstance(config.data, PairSetConfig) and config.data.validation:
+        objective.measured = "pictures"
     return objective
 
 
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
 CHUNK = 200  # groups validated at once
+RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
 SPECTRUM_WEIGHT = 0.1  # weight of the spectra's error in `picture_loss`
@@ -215,6 +246,13 @@ SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, gradients by the sce
 LEAST_AIRLIGHT = 0.02  # light; darker haze counts as this
 MOST_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
+
+
+def sensing_rate(network: nn.Module) -> float | None:
+    """Return the CS rate M / N of a network that measures patches, or None."""
+    config = cast("GroupNetwork", network).config
+    measurements = getattr(config, "measurements", None)
+    return measurements / config.patch**2 if measurements else None
 
 
 def restored_groups(
@@ -326,6 +364,21 @@ def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor, task: int 
     tasks = [] if task is None else [torch.tensor([task], device=device)]
     restored = [network(picture[None].to(device) / 255, *tasks).clamp(0, 1).cpu() for picture in degraded]
     return mean_psnr(torch.cat(restored), clean / 255)
+
+
+@torch.no_grad()
+def whole_picture(network: nn.Module, picture: Tensor) -> Tensor:
+    """Return a picture (3, H, W) in [0, 1] after the network, reflected at the right and bottom to sides that
+    the network takes, as in the papers' tables.
+    """
+    (height, width), multiple = picture.shape[1:], PictureForm.of(network).multiple
+    rows, columns = (
+        torch.from_numpy(back_and_forth(np.arange(-(-side // multiple) * multiple), side))
+        for side in (height, width)
+    )
+    padded = picture[:, rows][:, :, columns].to(next(network.parameters()).device)
+    restored: Tensor = network(padded[None])[0]
+    return restored[:, :height, :width].float().cpu()
 
 
 def mean_psnr(pictures: Tensor, reference: Tensor) -> float:

@@ -1,5 +1,5 @@
-"""Records of a run beside its checkpoint: a log with a line per step, a plot of the loss and the held-out
-metrics.
+"""Records of a run beside its checkpoint: a log with a line per step as JSON and as CSV, a plot of the loss
+and the held-out metrics, and TensorBoard's files, which need the optional package `tensorboard`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import math
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from vidrestore.errors import CheckpointError
+from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import Count, open_descriptor, parse_object, stored
@@ -23,18 +23,28 @@ from vidrestore.training.training_events import Began, Event, Listener, Stepped,
 
 POINTS = 320  # most points of a curve
 _STEP = stored(step=Count, loss=float | None)
+_COLUMNS = ("step", "loss", "learning_rate", "gradient_norm", "seconds")
 
 
 @contextmanager
-def recording(stem: Path, validations: Validations, on_event: Listener) -> Iterator[Listener]:
+def recording(
+    stem: Path, validations: Validations, on_event: Listener, *, tensorboard: bool = False
+) -> Iterator[Listener]:
     """Yield a listener that writes records named after `stem`, the plot at every validation, and calls
-    `on_event`. Raises CheckpointError if one can't be written.
+    `on_event`. Raises CheckpointError if one can't be written, OptionError if the package for `tensorboard`
+    is missing.
     """
     plot = stem.with_suffix(".svg")
-    with closing(StepLog(stem.with_suffix(".log.jsonl"))) as log:
+    with ExitStack() as stack:
+        board = stack.enter_context(_board(stem.with_suffix(".tensorboard"))) if tensorboard else None
+        log = stack.enter_context(closing(StepLog(stem.with_suffix(".log.jsonl"))))
+        table = stack.enter_context(closing(CsvLog(stem.with_suffix(".log.csv"))))
 
         def emit(event: Event) -> None:
             log(event)
+            table(event)
+            if board:
+                board(event)
             if isinstance(event, Validated):
                 svg = training_plot(stem.name, log.steps, log.losses, validations.curve)
                 with _writing(plot), replacing(plot, sync=False) as stream:
@@ -51,6 +61,8 @@ class StepLog:
     hold the log's values. Raises CheckpointError if the log can't be written.
     """
 
+    heading = b""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.steps, self.losses = array("q"), array("d")
@@ -60,10 +72,9 @@ class StepLog:
         if isinstance(event, Began):
             self._begin(event.step)
         if isinstance(event, Stepped):
-            values = {"step": event.step, "loss": event.loss, "learning_rate": event.learning_rate}
-            values |= {"gradient_norm": event.gradient_norm, "seconds": round(event.seconds, 3)}
-            finite = plain(values)
-            self._write(json.dumps(finite).encode() + b"\n")
+            values = {name: getattr(event, name) for name in _COLUMNS}
+            finite = plain(values | {"seconds": round(event.seconds, 3)})
+            self._write(self.line(finite))
             self._append(finite)
 
     def _begin(self, step: int) -> None:
@@ -74,13 +85,18 @@ class StepLog:
             end = self._read(step)
             self._stream.truncate(end)
             self._stream.seek(end)
+        if not end:
+            self._write(self.heading)
 
     def _read(self, step: int) -> int:
         """Load the log up to a step; return the number of bytes read."""
         end = 0
         with self.path.open("rb") as stream:
+            if stream.read(len(self.heading)) != self.heading:
+                return 0
+            end = len(self.heading)
             for line in stream:
-                values = _values(line)
+                values = self.values(line)
                 if values is None or values["step"] > step:
                     break
                 self._append(values)
@@ -93,16 +109,75 @@ class StepLog:
             if self._stream.write(line) < len(line):
                 raise OSError("no space left on the device")
 
+    def line(self, values: dict[str, Any]) -> bytes:
+        """Return the line of a step."""
+        return json.dumps(values).encode() + b"\n"
+
+    def values(self, line: bytes) -> dict[str, Any] | None:
+        """Parse one line; return None if it is incomplete."""
+        try:
+            return parse_object(line, _STEP) if line.endswith(b"\n") else None
+        except ValueError:
+            return None
+
     def _append(self, values: dict[str, Any]) -> None:
         self.steps.append(values["step"])
         self.losses.append(math.nan if values["loss"] is None else values["loss"])
 
     def close(self) -> None:
         if self._stream:
-            is_empty = not os.fstat(self._stream.fileno()).st_size
+            is_empty = os.fstat(self._stream.fileno()).st_size <= len(self.heading)
             self._stream.close()
             if is_empty:  # the run failed before its first step
                 self.path.unlink(missing_ok=True)
+
+
+class CsvLog(StepLog):
+    """The same as a table for spreadsheets, with a heading; values that are not finite are empty."""
+
+    heading = ",".join(_COLUMNS).encode() + b"\n"
+
+    def line(self, values: dict[str, Any]) -> bytes:
+        cells = ["" if values[name] is None else str(values[name]) for name in _COLUMNS]
+        return ",".join(cells).encode() + b"\n"
+
+    def values(self, line: bytes) -> dict[str, Any] | None:
+        cells = line.decode("ascii", "replace").split(",")
+        if len(cells) != len(_COLUMNS) or not line.endswith(b"\n"):
+            return None
+        try:
+            return {"step": int(cells[0]), "loss": float(cells[1] or "nan")}
+        except ValueError:
+            return None
+
+
+@contextmanager
+def _board(folder: Path) -> Iterator[Listener]:
+    """Yield a listener that writes for TensorBoard to `folder`; the steps after that of a resumed run are
+    replaced. Raises OptionError if the package is missing.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise OptionError(
+            '`tensorboard` needs a package that is not installed: pip install "vidrestore[tensorboard]"'
+        ) from error
+    with ExitStack() as stack:
+        writers: list[Any] = []
+
+        def emit(event: Event) -> None:
+            match event:
+                case Began():
+                    writer = SummaryWriter(str(folder), purge_step=event.step + 1)
+                    writers.append(stack.enter_context(closing(writer)))
+                case Stepped():
+                    for name in ("loss", "learning_rate", "gradient_norm"):
+                        writers[-1].add_scalar(f"training/{name}", getattr(event, name), event.step)
+                case Validated():
+                    for metric, psnr in event.psnr.items():
+                        writers[-1].add_scalar(f"held out/PSNR {metric}", psnr, event.step)
+
+        yield emit
 
 
 def training_plot(
@@ -134,15 +209,6 @@ def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float],
             positions.append((numbers[0] + numbers[-1]) / 2)
             means.append(round(math.log10(mean), 4))
     return positions, means
-
-
-def _values(line: bytes) -> dict[str, Any] | None:
-    """Parse one line of a log; None if it is incomplete."""
-    try:
-        values = parse_object(line, _STEP) if line.endswith(b"\n") else None
-    except ValueError:
-        return None
-    return values
 
 
 @contextmanager

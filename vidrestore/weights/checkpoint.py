@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family, load
 from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import MEGABYTE, check_regular, parse_json, parse_object
+from vidrestore.files.stopping import delayed_signals
 from vidrestore.weights.manifest import Card, sha256_of
 
 if TYPE_CHECKING:
@@ -127,7 +129,7 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
     """
     with opened(path) as stream:
         card = _card_of(path, stream, listed.sha256 if listed else None)
-        stored = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
+        stored = all_tensors(stream)
     if not listed:
         check_tensors(path, stored, _outline(card, len(stored)))
     network = build_network(card.family, card.config)
@@ -137,6 +139,8 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
             raise CheckpointError(
                 f"{path}, {name}: has NaN or infinity; fetch the file again, or train again"
             )
+    if current := getattr(network, "current", None):  # of a file that an earlier version wrote
+        tensors = current(tensors, card.config)
     network.load_state_dict(tensors, strict=True)
     return Model(network.eval(), listed or card)
 
@@ -172,7 +176,10 @@ def opened(path: Path) -> Iterator[Any]:
         )
     try:
         check_regular(path)
-        with safe_open(path, framework="pt") as stream:
+        import_module("torch")  # as `safe_open` would, for seconds
+        with delayed_signals():  # it would make another error of KeyboardInterrupt
+            file = safe_open(path, framework="pt")
+        with file as stream:
             yield stream
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error
@@ -186,6 +193,15 @@ def opened(path: Path) -> Iterator[Any]:
         raise CheckpointError(
             f"{path}: damaged or not a safetensors file ({error}); fetch it again"
         ) from error
+
+
+def all_tensors(stream: Any) -> dict[str, Tensor]:
+    """Return the tensors of an open file by name."""
+    tensors = {}
+    for name in stream.keys():  # noqa: SIM118 (no mapping)
+        with delayed_signals():  # as it is opened
+            tensors[name] = stream.get_tensor(name)
+    return tensors
 
 
 def check_tensors(

@@ -22,6 +22,8 @@ from vidrestore.weights.importing import read_tensors
 from vidrestore.weights.manifest import Card, sha256_of
 
 FAMILY = "spandrel"
+# greatest number of a layer over the count of tensors; layers of one tensor with activations between them: 2
+GREATEST_LAYER = 8
 
 
 class Community(nn.Module):
@@ -55,14 +57,25 @@ def read(path: Path) -> Model:
     """Return the network in a file of another project. Raises CheckpointError."""
     try:
         spandrel: Any = import_module("spandrel")
-    except (ImportError, RuntimeError) as error:  # the latter from a torchvision for another PyTorch
+    except ImportError as error:
         raise CheckpointError(
             f"{path}: the family {FAMILY!r} needs another package ({error}): "
             "pip install 'vidrestore[spandrel]'"
         ) from error
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{path}: the package of the family {FAMILY!r} doesn't load ({error}): torchvision is that of "
+            "another PyTorch; install both again in one command, from the same index"
+        ) from error
     with suppress(ImportError):
         import_module("spandrel_extra_arches").install(ignore_duplicates=True)
     tensors = {name.removeprefix("module."): tensor for name, tensor in read_tensors(path).items()}
+    numbers = [int(part[:18]) for name in tensors for part in name.split(".") if part.isdecimal()]
+    if (layer := max(numbers, default=0)) > GREATEST_LAYER * len(tensors):
+        raise CheckpointError(
+            f"{path}: names a layer {layer}, but holds {len(tensors)} tensors only; spandrel would build all "
+            "layers up to that: not a network that was trained"
+        )
     try:
         described = spandrel.ModelLoader().load_from_state_dict(tensors)
     except Exception as error:  # the code of another package may raise any exception

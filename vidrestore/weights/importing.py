@@ -12,6 +12,7 @@ that the result has exactly the network's tensors.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family, load
 from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import check_pickled
-from vidrestore.weights.checkpoint import build_network, check_tensors, opened, save_model
+from vidrestore.weights.checkpoint import all_tensors, build_network, check_tensors, opened, save_model
 from vidrestore.weights.manifest import Card
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def read_tensors(source: Path) -> dict[str, Tensor]:
     """Return the tensors of a state dict at any depth; only tensors and containers are unpickled."""
     if source.suffix == ".safetensors":
         with opened(source) as stream:
-            content = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
+            content: Any = all_tensors(stream)
     else:
         content = _unpickle(source)
     for wrapper in _WRAPPERS:
@@ -113,7 +114,8 @@ def _unpickle(source: Path) -> Any:
 
     try:
         check_pickled(source)
-        return torch.load(source, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # on forms of files, before our own error
+            return torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
     except Exception as error:  # a damaged pickle may raise any exception

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 NORM_EPS = 1e-5
-# Values per thread in the widest map of a strip (4 MB in float32): the fastest of 2^17 to 2^21 on a core with
+# Values in the widest map of a strip (4 MB in float32): the fastest of 2^17 to 2^21 on a core with
 # 1 MB of cache.
 CPU_STRIP = 2**20
 GPU_STRIP = 2**28  # only bounds memory
@@ -105,7 +105,7 @@ def spans(height: int, rows: int) -> list[Span]:
 
 def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
     """Return strips of (B, C, H, W) maps, of at least `least` rows, to compute `channels` channels."""
-    budget = CPU_STRIP * torch.get_num_threads() if maps.device.type == "cpu" else GPU_STRIP
+    budget = CPU_STRIP if maps.device.type == "cpu" else GPU_STRIP
     return spans(maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3])))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vidrestore.errors import VidRestoreError
-from vidrestore.files.stopping import STOPS
+from vidrestore.files.stopping import STOPS, end_with_parent
 
 T = TypeVar("T")
 PREFETCH = 2  # results that each worker makes ahead
@@ -125,7 +125,7 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
         num_workers=workers,
         prefetch_factor=PREFETCH,
         collate_fn=_MapDataset.identity,
-        worker_init_fn=_ignore_signals,
+        worker_init_fn=_begin_worker,
         # a fork would copy locks held by threads that it doesn't copy
         multiprocessing_context="spawn",
     )
@@ -162,8 +162,11 @@ class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
         return result
 
 
-def _ignore_signals(worker: int) -> None:
-    """Ignore what reaches the whole process group: the main process saves, then ends workers."""
+def _begin_worker(worker: int) -> None:
+    """Ignore what reaches the whole process group: the main process saves, then ends workers. If it is killed
+    they end, too: torch would wait for the process that adopts them.
+    """
+    end_with_parent()
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "alarm"):

@@ -6,8 +6,9 @@ sometimes none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -26,6 +27,7 @@ from vidrestore.training.config import TASK_OF, PairDataConfig
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage, PlaneSource
 from vidrestore.training.data.planes import Camera
+from vidrestore.training.training_events import Metrics
 
 EXPOSURES = (3, 5, 7)  # frames that are averaged to one blurred frame
 MEAN_SHARE = 0.25  # share of blurred crops that are such averages; the others are blurred along a random path
@@ -42,6 +44,53 @@ class HeldOutPairs:
     degraded: dict[str, Tensor]  # (N, 3, S, S), or (N, frames, 3, S, S) if the network takes several frames
     clean: dict[str, Tensor]  # (N, 3, S, S)
     tasks: dict[str, int] = field(default_factory=dict)  # indices of the tasks, if the network has some
+
+
+@dataclass(frozen=True)
+class HeldOutPictures:
+    """Whole pictures of test sets, read when they are measured, each by one of the training's processes.
+
+    counts: number of pictures by test set.
+    read: (test set, index) -> a degraded and a clean picture, (3, H, W) uint8 each.
+    psnr: (restored picture in [0, 1], clean one in uint8) -> PSNR (dB) as the papers' tables have it.
+    """
+
+    counts: dict[str, int]
+    read: Callable[[str, int], tuple[Tensor, Tensor]]
+    psnr: Callable[[Tensor, Tensor], float]
+
+    @property
+    def first(self) -> HeldOutPictures:
+        """The first picture of each test set."""
+        return replace(self, counts=dict.fromkeys(self.counts, 1))
+
+    def sums(self, restored: Callable[[Tensor], Tensor], share: Share = WHOLE) -> Tensor:
+        """Return (test sets, 2, 2) float64: sum and number of the finite PSNRs of a share of the pictures,
+        after `restored` and before. Infinite ones, of equal pictures, are left out as in the papers' tables.
+        """
+        pictures = [(name, index) for name, count in self.counts.items() for index in range(count)]
+        rows = {name: row for row, name in enumerate(self.counts)}
+        sums = torch.zeros(len(rows), 2, 2, dtype=torch.float64)
+        for name, index in pictures[share.rank :: share.count]:
+            degraded, clean = self.read(name, index)
+            given = degraded.float() / 255
+            for column, picture in enumerate((restored(given).clamp(0, 1), given)):
+                psnr = self.psnr(picture, clean)
+                if math.isfinite(psnr):
+                    sums[rows[name], column] += torch.tensor([psnr, 1.0])
+        return sums
+
+    def means(self, sums: Tensor) -> tuple[Metrics, Metrics]:
+        """Return the mean PSNR of each test set after and before, from the sums of all shares."""
+        after: Metrics = {}
+        before: Metrics = {}
+        for row, name in enumerate(self.counts):
+            after[name], before[name] = (_mean(*column.tolist()) for column in sums[row])
+        return after, before
+
+
+def _mean(total: float, count: float) -> float:
+    return total / count if count else math.inf
 
 
 class PairSource(PlaneSource):

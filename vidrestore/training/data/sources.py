@@ -17,6 +17,7 @@ from vidrestore.restorers.base import PictureForm
 from vidrestore.training.config import (
     ClipDataConfig,
     DataConfig,
+    GroupSetConfig,
     PairDataConfig,
     RunConfig,
     SetConfig,
@@ -35,7 +36,6 @@ from vidrestore.training.data.pairs import PairSource, held_out_pairs
 from vidrestore.training.data.patch_groups import GroupPool, held_out_groups
 from vidrestore.training.data.super_resolution import ClipSource, held_out_clips
 
-FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200
 VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
 VALIDATION_FRAMES = 5  # frames per clip; there are more clips if they are shorter
@@ -73,9 +73,12 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     """
     data = config.data
     datasets: tuple[BatchSource, Any]
+    if isinstance(data, GroupSetConfig):
+        datasets = import_module("vidrestore.papers.training_groups").set_groups(config, network, reading)
+        return datasets
     if isinstance(data, SetConfig):
         datasets = import_module("vidrestore.papers.training_sets").set_data(
-            data, config.folder, config.training.seed, VALIDATION_PAIRS
+            data, config.folder, config.task, config.training.seed, VALIDATION_PAIRS
         )
         return datasets
     clip_folders = [config.folder / name for name in data.clip_folders]
@@ -94,8 +97,9 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     clips, stills = (
         [path for path in paths if path in decoded or reading.cache is None] for paths in (clips, stills)
     )
-    footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
-    validation = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
+    length = data.frames if isinstance(data, DataConfig) else 1  # only groups are cut from whole windows
+    footage = Footage(clips, stills, length, data.still_share, decoded=decoded)
+    validation = Footage(held_out or clips, [] if held_out or clips else stills, length, 0, decoded=decoded)
     source, held_out_data = load(config.kind.source)(config, footage, validation, network)
     # groups of patches are reused by their pool
     if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1:

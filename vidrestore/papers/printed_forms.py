@@ -1,0 +1,188 @@
+"""Find the system of a paper's tables that a network is, and the settings that the paper prints otherwise.
+
+A network has a paper's row if it is the printed network, the released one, or an ablation that a table lists.
+Any other setting is part of the system's name, which gives it a row of its own, and both kinds of difference
+are noted below the table.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+from vidrestore.models import mb_taylorformer, vsr_transformer
+from vidrestore.models.dust_sigma import SigmaDust
+from vidrestore.models.taylor_attention import AttentionRule
+from vidrestore.weights import Model
+from vidrestore.weights.manifest import Card
+
+DEPTH = "layers or iterations"  # a column that is the depth of a network
+INITIAL = "initial value"  # a column that is the value of a scalar before training
+# of the networks of the DUST paper (Section IV-B)
+PRINTED_LAYERS, PRINTED_ATOMS, PRINTED_FRAMES = 3, 1024, 20
+DUST_VALUES = {"c": 1.0, "lambda1": 0.1, "lambda2": 0.4}
+RNN_VALUES = {"lambda1": 0.3, "lambda2": 0.02}
+PRINTED_VALUES = {"dust": DUST_VALUES} | dict.fromkeys(
+    ("sista-rnn", "l1-l1-rnn", "reweighted-rnn"), RNN_VALUES
+)
+MULTI_HEAD = 4  # heads of MH-DUST in its tables but Table III
+ITERATIVE = ("algorithm1", "sista")
+# the attention of MB-TaylorFormer V2 as the paper prints it; the defaults are the released code's
+PRINTED_RULE = AttentionRule(
+    focus_power=4,
+    focus="norm-preserving",
+    remainder="plain",
+    temperature=False,
+    position="convolution",
+    eps_length=1e-12,
+    eps_sum=1e-6,
+)
+
+
+@dataclass(frozen=True)
+class PrintedForm:
+    """A network as a system of a table.
+
+    system: its name in the tables, the paper's only for a network of the paper.
+    note: how it differs from the printed network, in words; empty if it doesn't.
+    """
+
+    system: str
+    note: str = ""
+
+
+def printed_form(model: Model, systems: Collection[str] = (), column: str = "") -> PrintedForm:
+    """Return the system that a network is in a table with these `systems` and columns of this meaning."""
+    family, config = model.card.family, cast("Any", model.network.config)
+    if family == "mb-taylorformer":
+        return _taylorformer_form(config, systems)
+    if family == "vsr-transformer":
+        return _vsr_form(config)
+    form = _patches_form(family, config, isinstance(model.network, SigmaDust), column)
+    frames = trained_frames(model.card)
+    if frames == PRINTED_FRAMES:
+        return form
+    finetuned = f"{form.system}-finetuned"
+    return replace(form, system=finetuned if finetuned in systems else f"{form.system}-{frames}-frames")
+
+
+def trained_frames(card: Card) -> int:
+    """Return the number of frames in the groups that a network of patches was trained on, by its card."""
+    text = card.training.get("configuration")
+    data = tomllib.loads(text).get("data", {}) if isinstance(text, str) else {}
+    return int(data.get("frames", PRINTED_FRAMES))
+
+
+def depth_of(config: Any) -> int:
+    """Return the number of blocks, layers or iterations of a network that recovers patches."""
+    counts = (getattr(config, name, None) for name in ("blocks", "layers", "iterations"))
+    return int(next(filter(None, counts)))
+
+
+def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> PrintedForm:
+    """Return the form of DUST or of a system that its paper compares it with."""
+    heads = config.heads if family == "dust" else 1
+    name = {1: family, MULTI_HEAD: "mh-dust"}.get(heads, f"mh{heads}-dust")
+    name += "-f" * getattr(config, "correlation", False)
+    name += "" if getattr(config, "normalise", True) else "-not-normalised"
+    ours = {}
+    if any_sigma:
+        ours["-any-sigma"] = "its variant for every sigma"
+    elif getattr(config, "temperature", False):
+        ours["-temperature"] = "its variant whose attention has a learnt temperature"
+    depth = depth_of(config)
+    if depth != PRINTED_LAYERS and column != DEPTH and family not in ITERATIVE and not any_sigma:
+        ours[f"-{depth}-layers"] = f"one of {depth} layers instead of {PRINTED_LAYERS}"
+    words = [*ours.values()]
+    if getattr(config, "atoms", PRINTED_ATOMS) != PRINTED_ATOMS:
+        words.append(f"one of {config.atoms} atoms instead of {PRINTED_ATOMS}")
+    initial = {} if any_sigma or column == INITIAL else PRINTED_VALUES.get(family, {})
+    for field, printed in initial.items():
+        if (value := getattr(config, field, printed)) != printed:
+            words.append(f"one trained from {field} = {value:g} instead of {printed:g}")
+    note = f"not the paper's network, but {' and '.join(words)}" if words else ""
+    return PrintedForm(name + "".join(ours), note)
+
+
+def _taylorformer_form(config: mb_taylorformer.MBTaylorFormerConfig, systems: Collection[str]) -> PrintedForm:
+    """Return the form of MB-TaylorFormer V2: by size, ablation (Tables VIII to XII) and what is ours."""
+    sizes = mb_taylorformer.SIZES.items()
+    shape = config.widths, config.blocks, config.branches
+    matches = ((size, base) for size, base in sizes if (base.widths, base.blocks, base.branches) == shape)
+    size, base = next(matches, ("other", config))
+    name = f"mb-taylorformer-{size}{_ablations(config)}"
+    power = config.attention.focus_power
+    powers = (PRINTED_RULE.focus_power, mb_taylorformer.B.attention.focus_power)
+    if power not in powers or f"{name}-p{power}" in systems:
+        name += f"-p{power}"
+    changes = [*_ours(config, base)]
+    name += "".join(f"-{field.replace('_', '-')}" for field in changes)
+    differences = [f"{field} = {getattr(config, field)}" for field in changes]
+    if not config.first_residual:
+        differences.append("first_residual = False (printed: True)")
+    rule = asdict(config.attention)
+    for field, printed in asdict(PRINTED_RULE).items():
+        if rule[field] != printed and not field.startswith("eps") and rule[field] != "none":
+            differences.append(f"attention.{field} = {rule[field]} (printed: {printed})")
+    return PrintedForm(name, _as_note(differences))
+
+
+def _as_note(differences: list[str]) -> str:
+    return f"differs from the printed network in {', '.join(differences)}" if differences else ""
+
+
+def _ablations(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
+    """Return the settings in which an ablation of Tables VIII to XI differs."""
+    published = mb_taylorformer.B
+    fixed = config.embedding != published.embedding
+    limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
+    parts = (
+        f"-{config.embedding}" * fixed,
+        "-p" * (not config.chain),
+        limit * (config.offset_limit != published.offset_limit and not fixed),
+        "-no-cpe" * (config.attention.position == "none"),
+    )
+    return "".join(parts)
+
+
+IN_PRINT = {  # settings of MB-TaylorFormer that tables name, or that paper and release differ in
+    "widths",
+    "blocks",
+    "branches",
+    "offset_limit",
+    "embedding",
+    "chain",
+    "first_residual",
+    "attention",
+}
+
+
+def _ours(
+    config: mb_taylorformer.MBTaylorFormerConfig, base: mb_taylorformer.MBTaylorFormerConfig
+) -> Iterator[str]:
+    """Yield the other settings in which a network differs from that of its size."""
+    size_settings: Mapping[str, Any] = vars(base)
+    for field, value in vars(config).items():
+        if field not in IN_PRINT and value != size_settings[field]:
+            yield field
+
+
+def _vsr_form(config: Any) -> PrintedForm:
+    """Return the form of VSR-Transformer: with the parts that Table 6 removes, or our recurrent network."""
+    family = "vsr-transformer"
+    if not isinstance(config, vsr_transformer.VsrConfig):
+        return PrintedForm(f"{family}-n{'-no-boff' * (not config.neighbours)}")
+    name = family + "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
+    name += "-3-frames" * (config.frames == 3)
+    released, free = vsr_transformer.SIZES["reds"], {"frames", "blocks", "attention", "alignment", "flow"}
+    changes = [
+        field
+        for field, value in vars(config).items()
+        if field not in free and value != getattr(released, field)
+    ]
+    if config.blocks != config.frames:
+        changes.append("blocks")
+    differences = [f"{field} = {getattr(config, field)}" for field in changes]
+    return PrintedForm(name + "".join(f"-{field}" for field in changes), _as_note(differences))
