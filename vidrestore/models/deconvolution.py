@@ -187,11 +187,10 @@ def resized(luma: Tensor, scale: float) -> Tensor:
     return F.interpolate(luma[None, None], size, mode="bicubic", antialias=True)[0, 0]
 
 
-def sharpened(light: Tensor, kernel: Tensor, strength: float, *, is_draft: bool = False) -> Tensor:
+def sharpened(light: Tensor, kernel: Tensor, strength: float) -> Tensor:
     """Return a picture (C, H, W) without its blur; `strength` weighs the picture against the prior.
 
-    The light beyond the borders, and beyond what clipped samples show, is estimated on the way; not in a
-    draft, which takes half the time.
+    The light beyond the borders, and beyond what clipped samples show, is estimated on the way.
     """
     height, width = light.shape[1:]
     blurred, (top, left) = wrapped(light, len(kernel))
@@ -199,8 +198,6 @@ def sharpened(light: Tensor, kernel: Tensor, strength: float, *, is_draft: bool 
     spectrum = phased(transfer(kernel, blurred), centroid(kernel), blurred)
     prior = SHRINKAGE * _prior_weight(blurred)
     sharp = _sparse(blurred, spectrum, strength, prior, blurred)
-    if is_draft:
-        return sharp[inner]
     blurred = torch.fft.irfft2(spectrum * torch.fft.rfft2(sharp), size)
     brightest = torch.maximum(blurred[inner], light)
     blurred[inner] = torch.where(light >= CLIPPED, brightest, light)

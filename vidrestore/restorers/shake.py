@@ -49,7 +49,7 @@ NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure fun
 SOFT = 0.25  # ratio from which no kernel is searched for
 SOFTER = (0.18, 0.22)  # ratios between which the share of the network falls to nothing
 RATIO_PIXELS, KERNEL_PIXELS = 3_000_000, 500_000  # most that softness and a kernel are estimated from
-FRAME_PIXELS = 80_000  # the same for the kernel of a video's frame
+FRAME_PIXELS = 120_000  # the same for the kernel of a video's frame
 SIDE = 31  # of kernels, in pixels of the picture that they are estimated from
 PART, MARGIN = 240, 32  # parts of that picture that have kernels of their own: side, overlap on each side
 SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # weights of sparsity to try for a kernel; the first alone for frames
@@ -141,8 +141,7 @@ class ShakeRestorer(PictureRestorer):
         blend = source.lerp(result, shake.network_share)
         if not agreement:
             return blend
-        sharp = undone(source, shake, is_draft=len(clip.frames) > 1)
-        return blend.lerp(result.lerp(sharp, FRAME_SHARE), agreement)
+        return blend.lerp(result.lerp(undone(source, shake), FRAME_SHARE), agreement)
 
 
 def deblurrer(options: RestoreOptions) -> PictureRestorer:
@@ -160,7 +159,7 @@ def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> S
         return shake._replace(kernels=torch.stack(alike).mean(0))
     light = to_light(busiest(source, FRAME_PIXELS)[0])
     for kernels, strength in neighbours:
-        if strays(light, kernels[0, 0], strength, is_draft=True) < MOST_STRAYS:
+        if strays(light, kernels[0, 0], strength) < MOST_STRAYS:
             return shake._replace(kernels=kernels, strength=strength)
     return shake
 
@@ -224,7 +223,7 @@ def _shake_of_frame(picture: Tensor, strength: float, shake: Shake) -> Shake:
     kernel = kernel_of(luma_of(lights[0]), SIDE, SPARSITIES[0])
     if spreads(kernel)[0] < LEAST_FRAME_SPREAD:
         return shake
-    stray = max(strays(light, kernel, strength, is_draft=True) for light in lights)
+    stray = max(strays(light, kernel, strength) for light in lights)
     if stray > MOST_STRAYS:
         return shake._replace(is_hopeless=True)
     strength *= UNEVEN_STRENGTH if stray > FEW_STRAYS else 1
@@ -295,7 +294,8 @@ def misfit(picture: Tensor, kernel: Tensor, strength: float, response: Response)
     error = response.from_light(again) - response.from_light(light)
     inner = (..., slice(border, -border), slice(border, -border))
     counted = ((light > 1 - CLIPPED) & (light < CLIPPED))[inner]
-    return float((error[inner].square() * counted).sum() / counted.sum().clamp(min=1)) ** 0.5
+    mean = (error[inner].square() * counted).sum() / counted.sum().clamp(min=1)
+    return math.sqrt(float(mean))
 
 
 def edge_share(kernel: Tensor) -> float:
@@ -345,10 +345,8 @@ def spans_of(length: int, count: int, margin: int) -> list[tuple[int, int]]:
     return [(max(0, start - margin), min(length, stop + margin)) for start, stop in pairwise(edges)]
 
 
-def undone(picture: Tensor, shake: Shake, *, is_draft: bool = False) -> Tensor:
-    """Return a picture (3, H, W) deconvolved in parts that are blended, on the same device; the draft of a
-    frame that the network has the larger share in takes half the time.
-    """
+def undone(picture: Tensor, shake: Shake) -> Tensor:
+    """Return a picture (3, H, W) deconvolved in parts that are blended, on the same device."""
     assert shake.kernels is not None
     kernels = trimmed(shake.kernels)
     light, margin = shake.response.to_light(picture), kernels.shape[-1]
@@ -361,7 +359,7 @@ def undone(picture: Tensor, shake: Shake, *, is_draft: bool = False) -> Tensor:
         kernel = kernels[row * len(kernels) // len(rows[0]), column * kernels.shape[1] // len(columns[0])]
         (top, bottom), (highest, lowest) = (spans[row] for spans in rows)
         (left, right), (first, last) = (spans[column] for spans in columns)
-        sharp = sharpened(light[:, highest:lowest, first:last], kernel, shake.strength, is_draft=is_draft)
+        sharp = sharpened(light[:, highest:lowest, first:last], kernel, shake.strength)
         window = blend_window(bottom - top, right - left, 2 * margin).to(light.device)
         total[:, top:bottom, left:right] += (
             window * sharp[:, top - highest : bottom - highest, left - first : right - first]
@@ -389,15 +387,14 @@ def least_around(light: Tensor, reach: int) -> Tensor:
     return F.interpolate(blocks, scale_factor=float(side))[0, :, : light.shape[1], : light.shape[2]]
 
 
-def strays(light: Tensor, kernel: Tensor, strength: float, *, is_draft: bool = False) -> float:
-    """Return the share of samples below black or above white after `light` (3, H, W) is deconvolved, or the
-    draft of that.
+def strays(light: Tensor, kernel: Tensor, strength: float) -> float:
+    """Return the share of samples below black or above white after `light` (3, H, W) is deconvolved.
 
     It is 1 if the kernel fills its window, or the result has more detail than a sharp picture.
     """
     if math.prod(spreads(kernel)) > WIDEST * (len(kernel) / SIDE) ** 2:
         return 1.0
-    sharp = sharpened(light, kernel, strength, is_draft=is_draft)
+    sharp = sharpened(light, kernel, strength)
     stray = float(((sharp < -STRAY) | ((sharp > 1 + STRAY) & (light < CLIPPED))).float().mean())
     detail = float(ratios(luma_of(from_light(sharp))).max())
     return stray if detail <= (RICH_DETAIL if stray <= FEW_STRAYS else MOST_DETAIL) else 1.0
@@ -406,7 +403,8 @@ def strays(light: Tensor, kernel: Tensor, strength: float, *, is_draft: bool = F
 def luma_of(picture: Tensor) -> Tensor:
     """Return luma (H, W) of a picture (3, H, W), of display values or of light."""
     red, green, blue = (weight * plane for weight, plane in zip(LUMA, picture, strict=True))
-    return red + green + blue
+    luma: Tensor = red + green + blue
+    return luma
 
 
 def noise_of(picture: Tensor) -> float:
@@ -417,7 +415,7 @@ def noise_of(picture: Tensor) -> float:
     blocks = windows.cpu().numpy()
     low, high = clipping_bounds(blocks)
     sample = BlockSet(blocks, ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
-    return noise_variance(blocks, sample)[0] ** 0.5
+    return math.sqrt(noise_variance(blocks, sample)[0])
 
 
 def least_ratio(picture: Tensor, noise: float = 0.0) -> float:
