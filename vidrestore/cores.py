@@ -45,7 +45,8 @@ class Deal(Generic[T, R]):
         self, function: Callable[[T], R], most: int, flag: threading.Event | None, meter: Meter | None
     ) -> None:
         self.function, self.most, self.flag, self.meter = function, most, flag, meter
-        self.is_inference = torch.is_inference_mode_enabled()
+        self.is_inference, self.is_mixed = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+        self.half_type = torch.get_autocast_dtype("cpu")
         self.waiting = deque[tuple[Future[R], T]]()
         self.running = 0
 
@@ -95,6 +96,12 @@ class Crew:
             self._changed.notify()
         return future
 
+    def idle(self) -> int:
+        """Return how many workers have nothing to run."""
+        with self._changed:
+            tasks = sum(deal.running + len(deal.waiting) for deal in self._deals)
+        return max(0, self.count - tasks)
+
     def take_part(self, deal: Deal[Any, Any] | None = None) -> bool:
         """Run the next item of a deal in this thread, by default of any but the first, which has whole
         clips; return False if there is none to be taken.
@@ -132,7 +139,8 @@ class Crew:
         state = dict(HERE.__dict__)
         HERE.flag, HERE.meter = deal.flag, deal.meter
         try:
-            with torch.inference_mode(deal.is_inference):
+            mixed = torch.autocast("cpu", deal.half_type, enabled=deal.is_mixed)
+            with torch.inference_mode(deal.is_inference), mixed:
                 future.set_result(deal.function(item))
         except BaseException as error:
             future.set_exception(error)
@@ -185,6 +193,11 @@ def dealt(function: Callable[[T], R], items: Iterable[T], most: int | None = Non
             yield future.result()
     finally:
         crew.end(deal)
+
+
+def idle_workers() -> int:
+    """Return how many workers beside this one have nothing to run; 0 in a thread that is no worker."""
+    return 0 if MEMBER.crew is None else MEMBER.crew.idle()
 
 
 def result_of_other(future: Future[R]) -> R:

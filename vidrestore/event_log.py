@@ -143,6 +143,8 @@ def _changes(details: Mapping[str, Any]) -> str:
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
         if task == "deblur" and "undone" in changes:
             note = f": {_deblurred(changes)}"
+        if "specks" in changes:
+            note = f": {changes['specks']:.3g} specks a frame" if changes["specks"] else ": no dust found"
         words += f"; {task} changed {mean:.2g} level{'' if f'{mean:.2g}' == '1' else 's'}{note}"
     return words
 

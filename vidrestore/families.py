@@ -71,9 +71,9 @@ CLIPS = Training(  # RGB clips downscaled by four
     "vidrestore.training.config:ClipSetConfig",
 )
 # restorers of any network that maps pictures to pictures, by task
-PICTURE_RESTORERS = {task.name: task.restorer for task in TASKS.values() if task.scale == 1} | {
-    "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser"
-}
+PICTURE_RESTORERS = {
+    task.name: task.restorer for task in TASKS.values() if task.weights and task.scale == 1
+} | {"denoise": "vidrestore.restorers.picture_restorer:picture_denoiser"}
 
 
 def _of_papers(build: str) -> Family:

@@ -6,13 +6,14 @@ import re
 from fractions import Fraction
 
 MOST_SHARDS = 4096
-DEVICE = "expected auto, cpu, cuda, cuda:N or mps"
+DEVICE = "(auto|cpu|mps|cuda(:[0-9]{1,4})?)"
+EXPECTED = "expected auto, cpu, cuda, cuda:N or mps"
 DEVICES = {  # what others call devices
-    "gpu nvidia geforce rtx gpu0 cuda0": "here it is cuda, or cuda:0",
+    "0 1 2 3 gpu nvidia geforce rtx gpu0 cuda0": "here it is cuda, or cuda:0",
     "rocm amd hip radeon": "for a GPU of AMD, it is cuda with PyTorch's build for ROCm",
     "xpu intel arc sycl openvino qsv igpu": "GPUs of Intel are not supported; use cpu",
     "metal apple m1 m2 m3": "here it is mps",
-    "vulkan opencl directml dml tpu npu": f"it is not supported; {DEVICE}",
+    "vulkan opencl directml dml tpu npu": f"it is not supported; {EXPECTED}",
     "all": "several are named, as in cuda:0,1",
 }
 
@@ -36,13 +37,10 @@ def share(text: str | float) -> float:
 
 def device(text: str) -> str:
     """Parse the name of a device, or of several, as in cuda:0,1; if it is there is asked later."""
-    for part in text.split(","):
-        name = part.strip().lower()
-        is_number = name.isdecimal() and "," in text
-        if not (is_number or re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,4})?", part.strip())):
-            hint = next((hint for names, hint in DEVICES.items() if name in names.split()), DEVICE)
-            hint = f"here it is cuda:{name}" if name.isdecimal() else hint
-            raise ValueError(f"device {text!r} is unknown; {hint}")
+    if not re.fullmatch(f"{DEVICE}( *, *({DEVICE}|[0-9]+))*", text):
+        word = text.lower()
+        hint = next((hint for words, hint in DEVICES.items() if word in words.split()), EXPECTED)
+        raise ValueError(f"device {text!r} is unknown; {hint}")
     return text
 
 

@@ -40,6 +40,7 @@ Quality = Literal["fast", "default", "best"]
 Input = Literal["auto", "compressed", "clean"]
 Scanned = Literal["auto", "progressive", "tff", "bff", "film"]
 Haze = Literal["auto", "always"]
+Dust = Literal["auto", "always"]
 # what an option alters; only the first three make another file, and only the first two other frames in it
 Scope = Literal[
     "pixels",  # the restored pixels
@@ -70,6 +71,7 @@ machine_option = partial(Option, rich_help_panel="Machine")
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
 EVERY_TASK = frozenset(TASKS)
+WITH_WEIGHTS = frozenset(task.name for task in TASKS.values() if task.weights)
 
 OTHER_FIELDS = "\n\nOther fields, by the help of their options:\n"
 
@@ -120,7 +122,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Model = Annotated[
     Text | None,
     quality_option(help="Name from `vidrestore weights list`, or a .safetensors file.", metavar="NAME|FILE"),
-    About("pixels", EVERY_TASK),
+    About("pixels", WITH_WEIGHTS),
 ]
 ConstantRate = Annotated[
     Rate | None,
@@ -337,6 +339,14 @@ class RestoreOptions(Options):
         ),
         About("pixels", frozenset({"dehaze"})),
     ] = "auto"
+    dust: Annotated[
+        Dust,
+        quality_option(
+            help="auto: few specks stay, and bright ones alone (rain, snow); always: all are removed.",
+            metavar="auto|always",
+        ),
+        About("pixels", frozenset({"dedust"})),
+    ] = "auto"
     scene_detect: Annotated[
         bool,
         quality_option(" /--no-scene-detect", help="Don't detect scene cuts.", show_default=False),
@@ -462,6 +472,7 @@ class RestoreKeywords(TypedDict, total=False):
     chroma_strength: float | None
     grain: float
     haze: Haze
+    dust: Dust
     scene_detect: bool
     start: Number | None
     duration: Number | None

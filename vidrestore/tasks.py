@@ -15,11 +15,13 @@ class Task:
     suffix: of its outputs: in.mp4 -> in.SUFFIX.mp4
     removes: what it takes off; empty if it enlarges
     restorer: "module:name" of a function of RestoreOptions, for families of weights without one of their own
-    weights: names of its default weights; of several the restorer chooses
+    weights: names of its default weights; of several the restorer chooses; empty if it has no network
     help: of its command
     degradations: of training data, that it undoes
     scale: size of its output over that of the source, at most
     has_published: published networks of other authors (`family=spandrel`) do it
+    compares_frames: it does nothing to a single picture
+    keeps_noise: noise is the same afterwards, so that a later step can take it as measured on the source
     """
 
     name: str
@@ -31,6 +33,8 @@ class Task:
     degradations: tuple[str, ...] = ()
     scale: int = 1
     has_published: bool = True
+    compares_frames: bool = False
+    keeps_noise: bool = False
 
 
 _ALL = (
@@ -112,6 +116,44 @@ _ALL = (
           vidrestore deblur in.mp4 --dry-run               encoder, time and size
         """,
         degradations=("blur",),
+    ),
+    Task(
+        "deflicker",
+        suffix="deflickered",
+        removes="flicker",
+        restorer="vidrestore.restorers.flicker:FlickerRestorer",
+        weights=(),
+        help="""Even out brightness that jumps from frame to frame, in old films and time-lapses.
+
+        Fades, flashes and lamps stay.
+
+        Examples:
+          vidrestore deflicker in.mp4
+          vidrestore deflicker in.mp4 --preview 3s         see before | after first
+          vidrestore run film.mov --steps deflicker,dedust,denoise
+        """,
+        has_published=False,
+        compares_frames=True,
+        keeps_noise=True,
+    ),
+    Task(
+        "dedust",
+        suffix="dedusted",
+        removes="dust",
+        restorer="vidrestore.restorers.specks:SpeckRestorer",
+        weights=(),
+        help="""Remove dust, hairs and specks that last one frame, as on scanned films.
+
+        Video with few of them, rain, snow and sparks stay as they are.
+
+        Examples:
+          vidrestore dedust in.mp4
+          vidrestore dedust in.mp4 --preview 3s            see before | after first
+          vidrestore run film.mov --steps deflicker,dedust,denoise
+        """,
+        has_published=False,
+        compares_frames=True,
+        keeps_noise=True,
     ),
     Task(
         "sr",

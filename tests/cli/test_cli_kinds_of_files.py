@@ -59,6 +59,29 @@ def test_a_size_or_range_that_changes_inside_a_stream_is_said_and_refused_if_str
     assert len(frames_of(output)) == count
 
 
+@pytest.mark.parametrize(
+    "name, code, words",
+    [
+        ("nested_trak.mp4", 4, "something other than a packet lies between the packets"),
+        ("film_cut_short.mp4", 4, "1 frame could not be decoded; the video ends 11.000 s before its own"),
+        ("fields_576.avi", 0, "deinterlaced (marked interlaced, top field first)"),
+        ("hevc_fields_as_pictures.mkv", 0, "25 frames; libx265"),
+        (
+            "short_clip_called_interlaced.mkv",
+            0,
+            "10 frames; ffv1 (the source's codec), .mkv (the source's)\n",
+        ),
+        ("prores4444_alpha.mov", 0, ".mkv (.mov has no encoder for yuva444p12le)"),
+        ("wide_12288x64.mkv", 0, "3 frames; ffv1"),
+    ],
+)
+def test_a_file_that_was_wrong_or_a_traceback_once_is_as_it_should_be(given, capsys, name, code, words):
+    source = given(name)
+    assert run(source, "-o", source.with_name("out.mkv")) == code
+    printed = capsys.readouterr().err
+    assert words in printed and "Traceback" not in printed
+
+
 def test_graphics_are_never_deinterlaced(given, capsys):
     source = given("c18_delays.gif")
     assert run(source) == 0

@@ -6,7 +6,9 @@ import re
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -40,9 +42,15 @@ def video(tmp_path: Path) -> Path:
 def levels(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The grey levels that networks change, by task, instead of those that they would."""
     levels = {"dehaze": 0.0, "derain": 0.0, "desnow": 0.0, "noise": 0.0}
-    monkeypatch.setattr(suggestion, "PictureRestorer", lambda task, options: task)
-    monkeypatch.setattr(suggestion, "dehazer", lambda options: "dehaze")
-    monkeypatch.setattr(suggestion, "_changed", lambda task, place, video: levels[task])
+
+    def named(task: str) -> SimpleNamespace:
+        return SimpleNamespace(task=task, device=torch.device("cpu"))
+
+    monkeypatch.setattr(suggestion, "PictureRestorer", lambda task, options: named(task))
+    monkeypatch.setattr(suggestion, "dehazer", lambda options: named("dehaze"))
+    monkeypatch.setattr(suggestion, "_changed", lambda restorer, place, video: levels[restorer.task])
+    steady = suggestion.Finding("flicker", "no", "the light is steady", "deflicker", 0.0)
+    monkeypatch.setattr(suggestion, "_flicker", lambda places, video: steady)
     noise = suggestion._noise
 
     def set_noise(places: list, info: object) -> suggestion.Finding:
@@ -85,8 +93,36 @@ def test_noise_in_a_third_of_a_short_video_is_not_taken_for_that_of_all(tmp_path
     monkeypatch.setattr("sample_videos.sample_planes", noisy_at_first)
     write_video(tmp_path / "in.mkv", 24, pix_fmt="gray", size=(192, 160))
     found, (place,) = suggestion.suggest(str(tmp_path / "in.mkv"))
-    assert found.findings[1].reason == "none that removing it would help"
+    (noise,) = (finding for finding in found.findings if finding.name == "noise")
+    assert noise.reason == "none that removing it would help"
     assert len(place.frames) == 24
+
+
+def test_an_old_film_gets_one_command_for_its_flicker_dust_and_grain_and_none_for_blur(tmp_path, capsys):
+    write_film(tmp_path / "film.mkv")
+    assert run("--json", tmp_path / "film.mkv") == 0
+    suggested = json.loads(capsys.readouterr().out)
+    verdicts = {finding["name"]: finding["verdict"] for finding in suggested["findings"]}
+    assert (verdicts["flicker"], verdicts["dust"], verdicts["blur"]) == ("yes", "yes", "no")
+    assert "--steps deflicker,dedust" in suggested["commands"][0]["line"]
+    assert not any("deblur" in tried["line"] for tried in suggested["commands"])
+
+
+def write_film(path: Path) -> None:
+    """Twenty frames of a blurred pattern, each of its own brightness, with eight specks of its own."""
+    generator = np.random.default_rng(2)
+    pattern = torch.from_numpy(generator.uniform(0.3, 0.7, (1, 1, 40, 52)).astype(np.float32))
+    large = torch.nn.functional.interpolate(pattern, (160, 208), mode="bicubic")[0, 0].numpy()
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("ffv1", rate=24)
+        stream.width, stream.height, stream.pix_fmt = 208, 160, "gray"
+        for _ in range(20):
+            samples = 255 * large * (1 + 0.05 * generator.normal())
+            for row, column in generator.integers(8, 148, (8, 2)):
+                samples[row : row + 3, column : column + 3] = 0 if generator.random() < 0.7 else 255
+            samples = samples.round().clip(0, 255).astype(np.uint8)
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(samples, format="gray")))
+        output.mux(stream.encode())
 
 
 @pytest.mark.parametrize(

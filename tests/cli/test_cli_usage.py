@@ -52,7 +52,7 @@ from vidrestore.restorers.devices import gpu_advice, torch_device
         ("deinterlace a.mp4", ("here it is denoise IN, which makes whole frames of fields",)),
         ("denoise a.mp4 -x4", ("No such option: -x4, which is for sr; both", "run IN --steps denoise,sr")),
         ("denoise a.mp4 --scale 2", ("which is for sr; both in one go: vidrestore run IN --steps denoise",)),
-        ("run a.mp4 --steps sr --scale 2", ("of one step, it is --set sr.scale=VALUE",)),
+        ("run a.mp4 --steps sr --scale 2", ("No such option: --scale, which is for sr; see",)),
         ("denoise a.mp4 --deinterlace", ("fields become whole frames without an option",)),
         ("denoise a.mp4 --no-sound", ("here it is --drop audio",)),
         ("denoise a.mp4 --format mp4", ("the name says it, as in -o out.mp4",)),
@@ -63,7 +63,7 @@ from vidrestore.restorers.devices import gpu_advice, torch_device
         ("sr a.mp4 -s 2", ("here it is --scale 2",)),
         ("denoise a.mp4 --strength much", ("expected a number from 0 to 1, such as 0.8, got 'much'",)),
         ("denoise a.mp4 --strength 180%", ("strength must be less than or equal to 1, found 1.8",)),
-        ("denoise a.mp4 --device 0", ("device '0' is unknown; here it is cuda:0",)),
+        ("denoise a.mp4 --device 0", ("device '0' is unknown; here it is cuda, or cuda:0",)),
         ("denoise a.mp4 --device rocm", ("for a GPU of AMD, it is cuda with PyTorch's build for ROCm",)),
         ("bench --device xpu", ("GPUs of Intel are not supported",)),
         ("denoise a.mp4 --device tpu", ("not supported; expected auto, cpu, cuda, cuda:N or mps",)),
@@ -167,8 +167,8 @@ def test_advice_can_be_pasted(tmp_path, capsys, monkeypatch):
     assert "such as vidrestore denoise 'tape one.mp4'\n" in capsys.readouterr().err
     assert run("train", "a run.toml") == 2 and "as in --config 'a run.toml'" in capsys.readouterr().err
     assert run("denoise", "tape", "one.mp4") == 2
-    line = "no such file, but 'tape one.mp4' is one: a name with blanks is put in quotation marks"
-    assert capsys.readouterr().err == f"vidrestore: tape: {line}\n"
+    line = "tape one.mp4: a name with blanks is put in quotation marks, as in 'tape one.mp4'"
+    assert capsys.readouterr().err == f"vidrestore: {line}\n"
 
 
 def test_percents_are_shares():

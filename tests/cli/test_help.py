@@ -51,6 +51,25 @@ def test_each_command_has_a_help_whose_lines_fit_in_80_columns(command, words):
     assert max((len(line.strip()) for lines in paragraphs for line in lines.split("\n")), default=0) < 79
 
 
+@pytest.mark.parametrize("command, words", list(commands(typer.main.get_command(app))))
+def test_flags_and_arguments_are_shown_without_a_type(command, words):
+    assert not re.findall("<(?:bool|str|list|Path).*?>", help_of(*words, columns=120))
+
+
+@pytest.mark.parametrize(
+    "words, usage",
+    [
+        ("denoise", "[OPTIONS] [IN]..."),
+        ("inspect", "[OPTIONS] IN"),
+        ("bench", "[OPTIONS] [IN]"),
+        ("weights pull", "[OPTIONS] ADDRESS..."),
+        ("weights", "[OPTIONS] COMMAND [ARGS]..."),
+    ],
+)
+def test_the_line_of_usage_is_as_elsewhere(words, usage):
+    assert f"Usage: root {words} {usage}  " in help_of(*words.split(), columns=120)
+
+
 def test_the_first_page_groups_the_commands():
     text = help_of()
     assert (

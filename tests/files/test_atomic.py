@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vidrestore.errors import MediaError
 from vidrestore.files import atomic
 from vidrestore.files.atomic import Partial, remove_partials, replacing
 
@@ -112,3 +113,64 @@ def test_cleaning_up_neither_waits_for_pipes_nor_follows_links(tmp_path):
     link.symlink_to(victim)
     remove_partials(tmp_path / "a.mkv")
     assert victim.exists()
+
+
+# Windows, where a file that a player has open can't be replaced
+
+
+def kept_open(monkeypatch: pytest.MonkeyPatch, times: int) -> list[object]:
+    """Let the first `times` tries to replace a file fail as on Windows; return a list of all tries."""
+    tries: list[object] = []
+    replace = os.replace
+
+    def replace_unless_open(path: object, target: object) -> None:
+        tries.append(target)
+        if len(tries) <= times:
+            raise PermissionError(13, "The process cannot access the file")
+        replace(path, target)
+
+    monkeypatch.setattr(atomic, "_KEEPS_OPEN_FILES", True)
+    monkeypatch.setattr(atomic, "OPEN_SECONDS", 0.05)
+    monkeypatch.setattr(os, "replace", replace_unless_open)
+    return tries
+
+
+def test_a_file_that_is_open_for_a_moment_is_waited_for(tmp_path, monkeypatch):
+    tries = kept_open(monkeypatch, 3)
+    (tmp_path / "a.mkv").write_text("old")
+    with replacing(tmp_path / "a.mkv") as file:
+        file.write(b"new")
+    assert len(tries) == 4 and (tmp_path / "a.mkv").read_text() == "new"
+    assert names(tmp_path) == ["a.mkv"]
+
+
+def test_a_finished_file_whose_name_stays_open_is_kept_under_another_name(tmp_path, monkeypatch):
+    kept_open(monkeypatch, 10**9)
+    (tmp_path / "a.mkv").write_text("old")
+    for number in (1, 2):
+        with (
+            pytest.raises(
+                MediaError, match=r"a.mkv: another program has this file open.* kept as a\.\w+\.mkv"
+            ),
+            replacing(tmp_path / "a.mkv") as file,
+        ):
+            file.write(b"new %d" % number)
+    assert (tmp_path / "a.mkv").read_text() == "old" and (tmp_path / "a.new.mkv").read_text() == "new 1"
+    assert len(names(tmp_path)) == 3
+    with pytest.raises(PermissionError), replacing(tmp_path / "plan.json", private=True) as file:
+        file.write(b"{}")
+    assert len(names(tmp_path)) == 3
+
+
+def test_elsewhere_a_folder_without_permission_fails_at_once(tmp_path, monkeypatch):
+    tries = kept_open(monkeypatch, 10**9)
+    monkeypatch.setattr(atomic, "_KEEPS_OPEN_FILES", False)
+    with pytest.raises(PermissionError), replacing(tmp_path / "a.mkv") as file:
+        file.write(b"new")
+    assert len(tries) == 1 and names(tmp_path) == []
+
+
+def test_a_name_that_windows_refuses_is_said_by_its_option(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(MediaError, match="give `report` another name"):
+        atomic.check_output(tmp_path / "a?.html", [], option="report")

@@ -245,13 +245,11 @@ def test_the_package_offers_its_parts_lazily():
         (np.zeros((5, 3, 16, 24), np.uint8), "got (5, 3, 16, 24); channels come last: transpose(0, 2, 3, 1)"),
         (torch.zeros((5, 3, 16, 24)), "channels come last: permute(0, 2, 3, 1)"),
         (np.zeros((16, 24, 3), np.uint8), "got (16, 24, 3); one frame is frames[None]"),
-        (np.zeros((5, 16, 24), np.uint8), "of grey pictures it is numpy.repeat(frames[..., None], 3, -1)"),
         (np.zeros((5, 16, 24, 4), np.uint8), "without transparency it is frames[..., :3]"),
         (np.zeros((0, 16, 24, 3), np.uint8), "got (0, 16, 24, 3); no pixels are in it"),
         (np.zeros((5, 16, 24, 3), np.uint16), "got uint16; of 16 bits, divide by 65535"),
         ([av.VideoFrame(24, 16, "rgb24")], 'got VideoFrame; of PyAV it is frame.to_ndarray(format="rgb24")'),
         ([np.zeros((3, 16, 24), np.uint8)], "got (3, 16, 24); channels come last: transpose(1, 2, 0)"),
-        ([np.zeros((5, 16, 24, 3), np.uint8)], "of several frames, pass the array itself"),
     ],
     ids=str,
 )

@@ -21,7 +21,7 @@ import vidrestore
 from vidrestore.errors import OptionError
 from vidrestore.events import Event, Warned
 from vidrestore.frames import Frame, Span
-from vidrestore.media.cut import Cut
+from vidrestore.media.cut import Cut, later_code
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.stream_copier import StreamCopier
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -133,16 +133,38 @@ def test_a_part_keeps_cover_art_and_titles_but_not_statistics_of_the_source(tmp_
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mov", ".mp4"])
-def test_a_time_code_is_copied_unless_the_part_begins_later(tmp_path, suffix):
+def test_a_time_code_is_copied_and_counted_on_if_the_part_begins_later(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
-    write_content(source, Content(times=range(0, 160, 40), track={"timecode": "01:00:00:00"}))
+    write_content(source, Content(times=range(0, 160, 40), track={"timecode": "01:00:00:24"}))
     part(source, output)
-    assert time_codes(source) == time_codes(output) == {"01:00:00:00"}
+    assert time_codes(source) == time_codes(output) == {"01:00:00:24"}
     events: list[Event] = []
-    part(source, output, start=Fraction("0.04"), overwrite=True, on_event=events.append)
+    part(source, output, start=Fraction("0.08"), overwrite=True, on_event=events.append)
+    assert time_codes(output) == {"01:00:01:01"}
+    assert not [event for event in events if isinstance(event, Warned)]
+
+
+def test_a_time_code_that_is_none_is_left_out_of_a_later_part_with_a_warning(tmp_path):
+    source, output, events = tmp_path / "in.mkv", tmp_path / "out.mkv", list[Event]()
+    write_content(source, Content(times=range(0, 160, 40), track={"timecode": "reel 7"}))
+    part(source, output, start=Fraction("0.04"), on_event=events.append)
     (warning,) = (event.message for event in events if isinstance(event, Warned))
-    assert "the time code 01:00:00:00 is that of the video's first frame" in warning
+    assert "the time code reel 7 can't be counted on, so it is left out" in warning
     assert time_codes(output) == set()
+
+
+@pytest.mark.parametrize("rate, omitted", [(Fraction(30000, 1001), 2), (Fraction(60000, 1001), 4)])
+def test_time_codes_that_leave_numbers_out_follow_each_other_as_if_written_one_by_one(rate, omitted):
+    """From 10:08:58 on, over two minutes with omitted numbers and one of ten without."""
+    expected = [
+        f"10:{minute:02}:{second:02};{number:02}"
+        for minute, second in [(8, 58), (8, 59), *((9, second) for second in range(60)), (10, 0), (10, 1)]
+        for number in range(round(rate))
+        if second or number >= omitted or minute % 10 == 0
+    ]
+    assert [later_code("10:08:58;00", count, rate) for count in range(len(expected))] == expected
+    assert later_code("23:59:59:24", 1, Fraction(25)) == "00:00:00:00"
+    assert later_code("00:00:00:25", 1, Fraction(25)) is None
 
 
 def time_codes(path: Path) -> set[str]:

@@ -47,6 +47,11 @@ def damaged(frames: int, says: str) -> Outcome:
     return Outcome((4,), frames, says)
 
 
+def scaled(frames: int, first: str) -> Outcome:
+    """So many frames, all with times of the source, and a warning of those that are made like the first."""
+    return Outcome((0, 4), frames, rf"12 frames are of another size or format \({first}")
+
+
 def maybe_damaged(frames: int) -> Outcome:
     """As `damaged` if the decoder notices, else 0 with all frames: few codecs have checksums."""
     return Outcome((0, 4), frames)

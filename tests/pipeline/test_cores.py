@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from vidrestore.cores import dealt, result_of_other
+from vidrestore.models.mb_taylorformer import ConvolutionPair
+from vidrestore.models.vsr_transformer import ResidualBlock
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.restorers.denoise import DenoiseRestorer
@@ -159,3 +161,27 @@ def test_one_two_and_three_workers_denoise_to_the_same_bits(noisy, frames):
     one, two, three = (in_workers(denoised, workers) for workers in (1, 2, 3))
     assert torch.equal(one, two) and torch.equal(one, three)
     assert not torch.equal(one, noisy[:frames])
+
+
+@pytest.mark.parametrize("pair", [ConvolutionPair(16, 0.1), ResidualBlock(16)], ids=["mbt", "vsr"])
+@pytest.mark.parametrize("workers", [2, 3])
+def test_convolutions_shared_with_idle_workers_have_the_bits_of_one(pair, workers):
+    maps = torch.randn(1, 16, 99, 40, generator=torch.Generator().manual_seed(2))
+    maps = maps.contiguous(memory_format=torch.channels_last)
+    threads = set[int]()
+
+    def computed() -> Tensor:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            return pair(maps)
+
+    hook = (pair.first if isinstance(pair, ConvolutionPair) else pair.conv1).register_forward_hook(
+        lambda *_: threads.add(threading.get_ident()) or time.sleep(0.005)
+    )
+    try:
+        alone = in_workers(computed, 1)
+        threads.clear()
+        shared = in_workers(computed, workers)
+    finally:
+        hook.remove()
+    assert torch.equal(alone, shared)
+    assert len(threads) == workers

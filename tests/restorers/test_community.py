@@ -133,6 +133,11 @@ def test_a_name_that_asks_for_millions_of_layers_is_refused_before_they_are_buil
         vidrestore.weights.load_model(path, family="spandrel")
 
 
+def test_the_network_of_three_million_layers_is_refused(given):
+    with pytest.raises(CheckpointError, match="names a layer 3000000, but holds 5 tensors only"):
+        vidrestore.weights.load_model(given("layers_bomb.safetensors"), family="spandrel")
+
+
 def test_a_torchscript_archive_is_one_line_without_a_warning_of_torch(tmp_path, recwarn):
     path = tmp_path / "script.pt"
     with zipfile.ZipFile(path, "w") as archive:

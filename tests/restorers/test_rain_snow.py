@@ -13,8 +13,9 @@ from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
-from vidrestore.restorers.rain_snow import mean_around, without_outliers
+from vidrestore.restorers.rain_snow import without_outliers
 from vidrestore.restorers.result_cache import ResultCache
+from vidrestore.restorers.temporal import means_around
 
 SIZE = (64, 96)
 
@@ -77,7 +78,7 @@ def test_neighbours_that_differ_from_each_other_are_not_believed():
 
 def test_means_are_those_of_the_part_of_a_square_inside_the_picture():
     picture = torch.arange(20.0).view(1, 1, 4, 5)
-    means = mean_around(picture, 3)
+    means = means_around(picture, 3)
     assert means[0, 0, 0, 0] == (0 + 1 + 5 + 6) / 4
     assert means[0, 0, 2, 2] == picture[0, 0, 1:4, 1:4].mean()
 

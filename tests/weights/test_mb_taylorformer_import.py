@@ -50,6 +50,15 @@ def test_tasks_are_not_in_a_checkpoint_but_may_be_given(tmp_path):
     assert (card.task, card.config["offset_limit"]) == ("dehaze", [-1, 1])
 
 
+def test_the_whole_released_config_is_taken_and_compared_with_the_tensors(tmp_path):
+    plain = imported(tmp_path, their_weights(2)).config
+    released = {"type": "MB_TaylorFormer", "inp_channels": 3, "out_channels": 3, "bias": False}
+    released |= {"dim": plain["widths"], "num_blocks": plain["blocks"], "num_path": plain["branches"]}
+    released |= {"heads": plain["heads"], "ffn_expansion_factor": 2.66, "offset_clamp": [-3, 3]}
+    released |= {"num_refinement_blocks": 4, "LayerNorm_type": "WithBias", "qk_norm": 0.5, "model_name": 16}
+    assert imported(tmp_path, their_weights(2), **released).config == plain
+
+
 def test_options_that_tensors_do_not_show_are_taken_from_the_arguments(tmp_path):
     card = imported(tmp_path, their_weights(2), offset_clamp=[-1, 1], attention={"focus_power": 4})
     assert (card.config["offset_limit"], card.config["attention"]["focus_power"]) == ([-1, 1], 4)
@@ -82,7 +91,12 @@ LATENT = "latent.mhca_blk.MHCA_layers.0."
             {},
             r"attention.qkv: shape \[191, 32\] can't be divided among 2 branches",
         ),
-        ({}, {"dim": [8, 16, 24, 32]}, "has dim, but only what no tensor shows is taken from it: .*offset"),
+        (
+            {},
+            {"dim": [8, 16, 24, 40]},
+            r"has dim \[8, 16, 24, 40\], but the tensors are of dim \(8, 16, 24, 32\)",
+        ),
+        ({}, {"depth": 3}, "has depth, which the authors' constructor doesn't; it has: .*num_blocks"),
         ({}, {"offset_clamp": [3, -3]}, "offset_limit must be two increasing numbers"),
         ({}, {"attention": {"power": 4}}, "unexpected keyword argument 'power'"),
     ],

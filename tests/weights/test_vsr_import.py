@@ -24,7 +24,8 @@ def imported(
 @pytest.mark.parametrize("prefix", ["", "module."])
 def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_path, prefix):
     state = {prefix + name: tensor for name, tensor in released_tensors().items()}
-    card = imported(tmp_path, {"params": state}, config=ARGUMENTS)
+    released = {"type": "vsrTransformer", "image_ch": 3, "feat_size": 64, "depth": 2, "spynet_path": "x.pth"}
+    card = imported(tmp_path, {"params": state}, config=ARGUMENTS | released)
     assert (card.task, card.parameters) == ("sr", {"scale": 4})
     network, numbers = load_model(tmp_path / "ours.safetensors").network, golden("vsr_tiny.safetensors")
     with torch.no_grad():
@@ -75,8 +76,7 @@ def changed(**changes: Tensor | None) -> dict[str, Tensor]:
         (spynet_tensors(), {}, "is not a checkpoint of VSR-Transformer.s authors"),
         (released_tensors(), {}, "has 2 blocks and an unknown number of frames; give a config with "
                                  "num_frame"),
-        (released_tensors(), ARGUMENTS | {"depth": 2}, "the config has depth, but only what no tensor shows "
-                                                       "is taken from it: heads, num_frame, patch_size"),
+        (released_tensors(), ARGUMENTS | {"depth": 3}, "has depth 3, but the tensors are of depth 2"),
         (released_tensors(), ARGUMENTS | {"num_frame": 7}, r"inv_freq is \[1.0\], but this network computes "
                                                            r"with \[1.0, 0.0"),
         (released_tensors(), ARGUMENTS | {"patch_size": 7}, "patch must divide 64"),

@@ -27,7 +27,7 @@ OFFERED = ("sigma", "quality", "model", "lossless", "device", "precision", "thre
 def bench(
     options: RestoreOptions,
     source: Annotated[
-        str | None, typer.Argument(metavar="[IN]", help="Short video; default: a synthetic one with noise.")
+        str | None, typer.Argument(metavar="IN", help="Short video; default: a synthetic one with noise.")
     ] = None,
     task: Annotated[
         str,

@@ -7,6 +7,7 @@ def denoise(options: RestoreOptions, run: RunOptions) -> None: ...
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass
@@ -185,9 +186,9 @@ class _StyledCommand:
         return params
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the parts of the line of usage; that several are taken is in the names of arguments."""
-        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
-        return [piece.replace("...]...", "]...").replace("...}...", "}...") for piece in pieces]
+        """Return the parts of the line of usage: IN... and [IN]... for Typer's {IN...}... and [IN...]..."""
+        pieces = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [re.sub(r"[{}]|\.{3}(?=[\]}])", "", piece) for piece in pieces]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from typer import rich_utils  # with rich, which only the help needs

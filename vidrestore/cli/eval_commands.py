@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     videos: Annotated[
-        list[Path] | None, typer.Argument(metavar="[VIDEO]...", help="Videos for --reference.")
+        list[Path] | None, typer.Argument(metavar="VIDEO...", help="Videos for --reference.")
     ] = None,
     suite: Annotated[
         str | None,

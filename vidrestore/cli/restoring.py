@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from vidrestore.jobs.estimate import Estimate
     from vidrestore.jobs.request import Request
 
-# what became of inputs that a command has not restored itself
-BEFORE, ELSEWHERE = "finished before", "finished before or by other parts"
-ALONE, LEFT = "left alone", "left to other parts"
-OUTCOMES = (BEFORE, ELSEWHERE, ALONE, LEFT)
-
 Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
 
 
@@ -148,7 +143,7 @@ class Work:
         if run.sidecar and run.shard is None and len(batch.sources) > 1:
             self.batch_list = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
         self.on_event = with_numbers(self.batch_list or on_event, batch.sources)
-        self.counts = Counter[str]()  # inputs that did not fail, by `OUTCOMES`
+        self.counts = Counter[str]()  # inputs that did not fail, by `_count`
         self.seconds, self.size = 0.0, 0  # of work and bytes, of all that a dry run has planned
 
     def process_all(self) -> int:
@@ -171,10 +166,9 @@ class Work:
         return code
 
     def _count_line(self, seconds: float) -> str:
-        done = f"{self.counts['']} of {len(self.batch.sources)} inputs"
-        done += " finished here" if self.run.shard else ""
-        others = [f"{self.counts[outcome]} {outcome}" for outcome in OUTCOMES if self.counts[outcome]]
-        line = ", ".join([f"{done} in {length_of_time(seconds)}", *others])
+        here = " finished here" if self.run.shard else ""
+        line = f"{self.counts['']} of {len(self.batch.sources)} inputs{here} in {length_of_time(seconds)}"
+        line += "".join(f", {count} {outcome}" for outcome, count in sorted(self.counts.items()) if outcome)
         if self.run.dry_run:
             line += f"; in all about {length_of_time(self.seconds)} of work and {self.size / 1e6:.1f} MB"
         return line
@@ -184,18 +178,19 @@ class Work:
         request = self.batch.request(source)
         is_recorded = self.run.sidecar or self.run.report is not None
         outcome = self._recorded(request) if is_recorded else self._outcome(request, self.on_event)
-        self.counts[self._kind_of(outcome, source)] += 1
+        self._count(source, outcome)
         if outcome is None and self.batch_list:
             self.batch_list.note(source, "skipped", "its output exists")
         return outcome.exit_code if outcome else 0
 
-    def _kind_of(self, outcome: Summary | Estimate | None, source: str) -> str:
-        """Return one of `OUTCOMES`; "" for an input that was restored, previewed or planned now."""
-        if isinstance(outcome, Summary) and outcome.before:
-            return ELSEWHERE if self.run.shard else BEFORE
+    def _count(self, source: str, outcome: Summary | Estimate | None) -> None:
+        """Count an input under the words for what became of it; under "" if it was processed now."""
+        words = ""
         if outcome is None:
-            return ALONE if source in self.batch.left_alone else LEFT
-        return ""
+            words = "left alone" if source in self.batch.left_alone else "left to other parts"
+        elif isinstance(outcome, Summary) and outcome.before:
+            words = "finished elsewhere" if self.run.shard else "finished before"
+        self.counts[words] += 1
 
     def _recorded(self, request: Request) -> Summary | Estimate | None:
         """Process one input; write its sidecar and the page about it."""

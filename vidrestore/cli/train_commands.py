@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from vidrestore.training.data.sources import Reading
 
 
+MOST_WORKERS = 8  # unless a number is given
+
+
 def _finite(gigabytes: float | None) -> float | None:
     if gigabytes is not None and not math.isfinite(gigabytes):
         raise typer.BadParameter(f"must be a number of GB, got {gigabytes}")
@@ -72,8 +75,15 @@ def train(
         bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")
     ] = False,
     workers: Annotated[
-        int, typer.Option(min=0, max=64, metavar="N", help="Processes that prepare batches; 0: none.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            max=64,
+            metavar="N",
+            show_default="a GPU's share of the cores; on a CPU none",
+            help="Processes that prepare batches.",
+        ),
+    ] = None,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -124,10 +134,11 @@ def train(
         if threads:
             torch.set_num_threads(threads)
         recipe = read_config(config, settings or (), data)
-        reading = _reading(cache, cache_gb, skip_bad, workers)
         if print_config:
             show(*config_toml(with_full_model(recipe)).splitlines())
             return
+        count = usual_workers(device) if workers is None else workers
+        reading = _reading(cache, cache_gb, skip_bad, count)
         if dry_run:
             _rehearse(recipe, init, device, reading)
             return
@@ -153,6 +164,19 @@ def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, worker
 
     limit = CACHE_BYTES if gigabytes is None else int(1e9 * gigabytes)
     return Reading((cache or user_folder("cache")) if limit else None, limit, skip_bad, workers)
+
+
+def usual_workers(device: str) -> int:
+    """Return the processes that prepare batches unless a number is given: beside a GPU this process's share
+    of the cores but one, at most MOST_WORKERS; none on a CPU, which they would take from the training.
+    """
+    from vidrestore.restorers.devices import torch_device
+    from vidrestore.working import available_cores
+
+    if torch_device(device).type != "cuda":
+        return 0
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, min(MOST_WORKERS, available_cores() // processes - 1))
 
 
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:

@@ -129,14 +129,15 @@ def _meaning(word: str, options: Iterable[str], command: str) -> str | None:
     for candidate in candidates:
         if candidate and candidate.split()[0] in options:
             return f"No such option: {word}; here it is {candidate}"
-    name = {"-x": "scale"}.get(word[:2] if word[1:2] != "-" else word, word.lstrip("-").replace("-", "_"))
+    name = "scale" if word.startswith("-x") else word.lstrip("-").replace("-", "_")
     option = declared(RestoreOptions).get(name)
-    if command == "run" and option is not None and option.about and option.about.tasks:
-        task = next(task for task in TASKS if task in option.about.tasks)
-        return f"No such option: {word}; of one step, it is --set {task}.{name}=VALUE"
     if option is None or not option.about or not (tasks := sorted(option.about.tasks)):
         return None
-    both = f"; both in one go: vidrestore run IN --steps {command},sr" if tasks == ["sr"] else ""
+    both = (
+        f"; both in one go: vidrestore run IN --steps {command},sr"
+        if name == "scale" and command in TASKS
+        else ""
+    )
     return f"No such option: {word}, which is for {', '.join(tasks)}{both}"
 
 

@@ -61,7 +61,7 @@ def _row(card: Card) -> tuple[str, ...]:
 @app.command(cls=LegibleCommand)
 def verify(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names from the manifest; default: all.")
+        list[str] | None, typer.Argument(metavar="NAME...", help="Names from the manifest; default: all.")
     ] = None,
 ) -> None:
     """Check the checksum of weights and load them strictly. Also takes paths of .safetensors files."""
@@ -100,15 +100,16 @@ def import_weights(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="File to write (.safetensors).")
     ],
-    family: Annotated[str, typer.Option(help=f"{IMPORTED}, or of an installed package.")],
+    family: Annotated[str, typer.Option(metavar="NAME", help=f"{IMPORTED}, or of an installed package.")],
     task: Annotated[
-        str | None, typer.Option(help="Task of the weights, if the family doesn't determine it.")
+        str | None,
+        typer.Option(metavar="TASK", help="Task of the weights, if the family doesn't determine it."),
     ] = None,
     config: Annotated[
         str,
         typer.Option(
             metavar="F.json|JSON",
-            help="Arguments of the authors' constructor that no tensor shows.",
+            help="Arguments of the authors' constructor, as in their config (network_g).",
         ),
     ] = "{}",
     parameters: Annotated[

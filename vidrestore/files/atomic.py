@@ -14,6 +14,7 @@ import re
 import secrets
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,8 @@ LONGEST_NAME = 255  # bytes, on every file system in use
 # On Windows ":" leads to a hidden stream of another file, a device's name with any suffix to the device, and
 # a dot or space at the end is dropped.
 _NOT_ON_WINDOWS = re.compile(r'(?i)[<>:"|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)')
+_KEEPS_OPEN_FILES = sys.platform == "win32"  # a file that is open can't be replaced
+OPEN_SECONDS = 2.0  # for which a file that is open is waited for
 _PARTIAL = re.compile(r"\.[0-9a-f]{16}\.[0-9a-f]{16}\.partial")
 
 
@@ -58,7 +61,7 @@ def check_output(
         )
     if sys.platform == "win32" and (odd := _NOT_ON_WINDOWS.search(target.name)):
         raise MediaError(
-            f"{output}: Windows takes no file name with {odd[0]!r} there; give `output` another name"
+            f"{output}: Windows takes no file name with {odd[0]!r} there; give `{option}` another name"
         )
     paths = [str(output)] if existing is None else list(existing)
     refuse_sources(paths, sources, option)
@@ -112,7 +115,7 @@ class Partial:
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
-        self.target = target
+        self.target, self.private = target, private
         self.path = target.with_name(f".{_place(target)}.{secrets.token_hex(8)}.partial")
         self.file: BinaryIO = os.fdopen(create_new(self.path, 0o600 if private else 0o666), "w+b")
         with suppress(OSError):  # a file system without locks
@@ -141,11 +144,11 @@ class Partial:
 
     def put_in_place(self, *, overwrite: bool = True) -> None:
         """Rename the finished file in one step. Raises MediaError if a file of another content has the
-        name and `overwrite` is False.
+        name and `overwrite` is False, or if another program keeps that file open on Windows.
         """
         self.close()
         if overwrite or self.has_content():
-            os.replace(self.path, self.target)
+            self._replace()
             return
         try:
             # unlike a rename, fails if the name is taken, with no gap between check and action
@@ -156,10 +159,36 @@ class Partial:
                     f"{self.target}: appeared while it was being made; the new file was discarded, "
                     "`overwrite` replaces"
                 ) from None
-            os.replace(self.path, self.target)  # on a file system without hard links
+            self._replace()  # on a file system without hard links
         else:
             with suppress(OSError):  # the file has its name; the next run removes what stays
                 self.path.unlink()
+
+    def _replace(self) -> None:
+        """Rename the file over another one, for which Windows waits until no program has that open: after two
+        seconds a file for the user is kept under another name, which the MediaError tells.
+        """
+        deadline = time.monotonic() + OPEN_SECONDS
+        while True:
+            try:
+                os.replace(self.path, self.target)
+                return
+            except PermissionError:
+                is_late = time.monotonic() >= deadline
+                if not _KEEPS_OPEN_FILES or (is_late and self.private):
+                    raise
+                if is_late:
+                    break
+                time.sleep(OPEN_SECONDS / 20)
+        stem, suffix = self.target.stem, self.target.suffix
+        place = self.target.with_name(f"{stem}.new{suffix}")
+        if os.path.lexists(place):
+            place = self.target.with_name(f"{stem}.{secrets.token_hex(4)}{suffix}")
+        os.rename(self.path, place)
+        raise MediaError(
+            f"{self.target}: another program has this file open, so it can't be replaced; the finished file "
+            f"is kept as {place.name}: close that program, and give it its name"
+        )
 
     def discard(self) -> None:
         """Close and remove the file."""

@@ -110,10 +110,6 @@ class Batch:
             refuse_sources(self.outputs[source].existing().values(), self.files)
         return Request(self._sources[source], self.outputs[source], self.steps)
 
-    def place(self, request: Request) -> int:
-        """Return the place of a video in the batch, counted from 0."""
-        return self.sources.index(request.source.name)
-
     @property
     def options(self) -> RestoreOptions:
         """The options of the first step, with those that concern files."""

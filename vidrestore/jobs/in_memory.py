@@ -225,9 +225,7 @@ def _way_to(frames: Any, shape: tuple[int, ...], dimensions: int) -> str:
         'of Pillow it is numpy.asarray(picture.convert("RGB"))': hasattr(frames, "convert"),
         "one frame is frames[None]": dimensions == 4 and len(shape) == 3 and shape[-1] == 3,
         f"channels come last: {transpose}{order}": len(shape) == dimensions and shape[dimensions - 3] == 3,
-        "of several frames, pass the array itself": dimensions == 3 and len(shape) == 4,
         "without transparency it is frames[..., :3]": len(shape) == dimensions and shape[-1] == 4,
-        "of grey pictures it is numpy.repeat(frames[..., None], 3, -1)": len(shape) == dimensions - 1,
     }
     return next((f"; {way}" for way, is_fit in ways.items() if is_fit), "")
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from vidrestore import __version__
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import counted_words
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.frames import Frame, Span
@@ -30,6 +30,7 @@ from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name
+from vidrestore.tasks import TASKS
 
 MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
@@ -229,6 +230,7 @@ class Job:
 
 def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader | None) -> Job:
     """Check the encoder, the streams to copy and losses; load the model last, and return the job."""
+    check_frames(request)
     info, output, options = reader.info, request.output, request.options
     scale = total_scale(request.steps, info.video)
     content = check_content(reader, output, options, span, scale)
@@ -253,6 +255,20 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
         span,
     )
     return Job(request, reader, steps, plan, warnings, enlarged_as=enlarged_as)
+
+
+def check_frames(request: Request) -> None:
+    """Raise OptionError for a task that compares frames, of a single picture."""
+    source = request.source
+    pictures = source.pictures
+    if pictures is None or len(pictures.files) > 1:
+        return
+    for step in request.steps:
+        if step.task in TASKS and TASKS[step.task].compares_frames:
+            raise OptionError(
+                f"{source}: {step.task} compares the frames of a video, but this is a single picture; name "
+                "numbered pictures by a pattern such as %04d.png"
+            )
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:

@@ -71,7 +71,11 @@ def expand_sources(
     for source in sources:
         if ADDRESS.match(source.name) and not os.path.exists(source):
             raise MediaError(f"{source}: an address, and only files are read; download it first")
-    _check_blanks([source.name for source in sources])
+    whole = " ".join(source.name for source in sources)
+    if len(sources) > 1 and os.path.exists(whole):
+        raise OptionError(
+            f"{whole}: a name with blanks is put in quotation marks, as in {shlex.quote(whole)}"
+        )
     if not are_many(sources) and not (photos and sources[0].is_pattern):
         return {sources[0]: ""}
     if len(sources) == 2 and os.path.isfile(sources[0]) and not os.path.exists(sources[1]):
@@ -198,18 +202,6 @@ def _origins(names: Sequence[str]) -> dict[str, str]:
 def are_many(sources: Sequence[Source]) -> bool:
     """Return True unless the only source is a single named file."""
     return len(sources) != 1 or sources[0].is_many
-
-
-def _check_blanks(names: Sequence[str]) -> None:
-    """Raise OptionError if the names of missing files are the words of the name of one that exists."""
-    for first, name in enumerate(names):
-        for count in range(2, 9) if not os.path.exists(name) else ():
-            whole = " ".join(names[first : first + count])
-            if os.path.exists(whole):
-                raise OptionError(
-                    f"{name}: no such file, but {shlex.quote(whole)} is one: a name with blanks is put in "
-                    "quotation marks"
-                )
 
 
 def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Source, str]]:

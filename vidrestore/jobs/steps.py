@@ -75,13 +75,15 @@ class Steps:
     def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
         self.stages: list[ClipRestorer] = []
         self.scale: Scale = 1  # of the last step's frames
+        keeps_noise = True  # the steps so far
         for step, restorer in zip(steps, restorers, strict=True):
             stage = ClipRestorer(step.task, restorer, video, step.options)
-            if self.stages and stage.sigma is None:
+            if stage.sigma is None and not keeps_noise:
                 raise OptionError(
-                    f"{step.task} measures the noise of the source, so only as the first step; let it be the "
-                    f"first, or give the noise, as in `settings={step.task}.sigma=10`"
+                    f"{step.task} measures the noise of the source, so only before tasks that alter noise; "
+                    f"let it be the first, or give the noise, as in `settings={step.task}.sigma=10`"
                 )
+            keeps_noise = keeps_noise and step.task in TASKS and TASKS[step.task].keeps_noise
             stage.share = 1 / len(steps)
             self.stages.append(stage)
             self.scale *= stage.scale
@@ -115,7 +117,8 @@ class Steps:
     def planned(self, frames: Iterable[Frame], timeline: Timeline) -> Iterator[PlannedClip]:
         """Yield the first step's clips of decoded frames, as they are planned into `timeline`."""
         stage, detect = self.first, self.first.options.scene_detect
-        return planned_clips(frames, timeline, stage.video.format, stage.sigma, detect=detect)
+        sigma = None if any(step.sigma is None for step in self.stages) else stage.sigma
+        return planned_clips(frames, timeline, stage.video.format, sigma, detect=detect)
 
     def frames(self, decoded: Iterable[Frame], timeline: Timeline) -> Generator[Frame]:
         """Yield the restored frames of decoded ones; the first step's plan is written into `timeline`."""

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from itertools import islice
+from functools import partial
+from itertools import islice, pairwise
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
@@ -32,15 +33,20 @@ from vidrestore.media.scan import Scan
 from vidrestore.media.source import Source
 from vidrestore.noise.meter import noise_in_words
 from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.chain import at_once
 from vidrestore.pipeline.plan import NOISE_STEP, Timeline, colour_planes, planned_clips
 from vidrestore.restorers.dehaze import DehazeRestorer, dehazer
+from vidrestore.restorers.flicker import alternation_of, light_change, small_luma
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.restorers.specks import SpeckRestorer
+from vidrestore.working import threads_for
 
 Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
 
 PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the video
 SEEN = NOISE_STEP  # consecutive frames at each place, so that noise is measured on the first ones of each
 SIDE = 384  # of the square in the middle in which rain, snow and blur are looked for
+DUST_FRAMES = 5  # of a place, in which specks are looked for
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
 # sigma of luma: below the first, removing it takes more than it gives; from the second on it hides the rest
 WEAK_NOISE, STRONG_NOISE = 1.5, 8.0
@@ -130,10 +136,15 @@ def suggest(
     interlacing = Finding("interlacing", "no", "frames are whole")
     if scan and scan.why:
         interlacing = Finding("interlacing", "no" if scan.kind == "whole" else "yes", str(scan.in_words))
-    findings = [interlacing, _noise(places, info)]
-    noisy = (findings[1].value or 0) >= STRONG_NOISE
+    on_event(Progressed(str(source), 0, stage="look"))
+    flicker, dust = _flicker(places, info.video), _dust(places, info.video, options)
+    is_film = flicker.verdict == dust.verdict == "yes"
+    noise = _noise(places, info)
+    noisy = (noise.value or 0) >= STRONG_NOISE
+    findings = [interlacing, flicker, dust, noise]
     findings += _weather(places, info, options, on_event, noisy=noisy)
-    findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info.video)]
+    findings += [_blur(places, info.video, noisy=noisy, is_film=is_film)]
+    findings += [_compression(info), _size(info.video)]
     findings += [Finding("damage", "yes", damage)] if damage else []
     return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings, scan))), places
 
@@ -167,6 +178,34 @@ def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:
     return yuv_to_rgb(planes, video.format, video.colour, video.height).clamp(0, 1)
 
 
+def _flicker(places: Sequence[Place], video: VideoInfo) -> Finding:
+    """Judge whether the light of all places alternates."""
+    alternations = []
+    for place in places:
+        clip = torch.stack([small_luma(rgb_of(frame, video)) for frame in place.frames])
+        changes = [light_change(before[None], after[None]) for before, after in pairwise(clip)]
+        statistics = [change.statistics.tolist() for change in changes]
+        alternations.append(alternation_of(statistics) if len(changes) > 1 else 0.0)
+    least = min(alternations)
+    if not least:
+        return Finding("flicker", "no", "the light is steady, or changes as lamps do", "deflicker", 0.0)
+    return Finding("flicker", "yes", f"the light alternates by {least:.1f} levels", "deflicker", least)
+
+
+def _dust(places: Sequence[Place], video: VideoInfo, options: RestoreOptions) -> Finding:
+    """Judge whether all places have specks that last one frame, in the middle of the picture."""
+    restorer = SpeckRestorer(RestoreOptions(device=options.device))
+    counts = []
+    for place in places:
+        clip = torch.stack([middle_of(rgb_of(frame, video)) for frame in place.frames[:DUST_FRAMES]])
+        counts.append(restorer.specks_of(clip))
+    least = min(counts)
+    if not least:
+        return Finding("dust", "no", "few or no specks that last one frame", "dedust", 0.0)
+    words = f"{least:.3g} specks in a frame's middle of {SIDE} pixels"
+    return Finding("dust", "yes", words, "dedust", least)
+
+
 def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
     """Judge the noise by what `--sigma auto` measures in all places as one scene: in one place alone, fine
     texture is often taken for noise.
@@ -195,7 +234,9 @@ def _weather(
         on_event(Progressed(info.path, 0, stage="look"))
         if task != "desnow" or levels["derain"] >= NOTHING_FALLS:
             restorer = dehazer(options) if task == "dehaze" else PictureRestorer(task, options)
-            levels[task] = median(_changed(restorer, place, info.video) for place in places)
+            workers = threads_for(options.threads) if restorer.device.type == "cpu" else 1
+            change = partial(_changed, restorer, video=info.video)
+            levels[task] = median(at_once(change, places, workers, workers))
     fall = Finding("rain or snow", *_rain_or_snow(levels["derain"], levels.get("desnow"), noisy=noisy))
     return [Finding("haze", *_haze(levels["dehaze"]), "dehaze", levels["dehaze"]), fall]
 
@@ -254,11 +295,15 @@ def _haze(level: float) -> tuple[Verdict, str]:
     return ("maybe", f"{words}, as in light haze or a pale scene") if level < high else ("yes", words)
 
 
-def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool) -> Finding:
-    """Judge blur by the sharpest of the places; a scene may be soft by intention, or by its encoder."""
+def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool, is_film: bool) -> Finding:
+    """Judge blur by the sharpest of the places; a scene may be soft by intention, or by its encoder. An old
+    film is soft by its lens and its print.
+    """
     middles = [middle_of(rgb_of(place.frames[place.middle], video)) for place in places]
     ratio = max(edge_ratio(middle) for middle in middles)
     words = f"edges have {ratio:.2f} of their gradients at half size"
+    if is_film:
+        return Finding("blur", "no", f"{words}, as old films have", "deblur", ratio)
     if noisy:
         return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
     if ratio >= SOFT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -83,6 +84,23 @@ class Cut:
                 times = (round((time - (self.start or 0)) / base) for time in (first, last))
                 clipped.append({**chapter, **dict(zip(("start", "end"), times, strict=True))})
         return clipped
+
+
+def later_code(code: str, count: int, rate: Fraction) -> str | None:
+    """Return the time code `count` frames after "hh:mm:ss:ff", or "hh:mm:ss;ff", of which each minute but the
+    tenth leaves out the first numbers (SMPTE ST 12-1); None for another text.
+    """
+    match, nominal = re.fullmatch(r"(\d+):(\d\d):(\d\d)([:;.])(\d\d)", code), round(rate)
+    if not match or int(match[5]) >= nominal:
+        return None
+    clock, number = 3600 * int(match[1]) + 60 * int(match[2]) + int(match[3]), int(match[5])
+    omitted = 0 if match[4] == ":" else nominal // 15  # numbers of a minute
+    for _ in range(count):
+        number += 1
+        if number == nominal:
+            clock += 1
+            number = omitted if clock % 60 == 0 and clock % 600 else 0
+    return f"{clock // 3600 % 24:02}:{clock // 60 % 60:02}:{clock % 60:02}{match[4]}{number:02}"
 
 
 def seconds(packet: Packet[Any], ticks: int | None) -> Fraction | None:

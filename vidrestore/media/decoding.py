@@ -339,8 +339,7 @@ class Decoding:
         """Return a picture without what its container hides, of the size and format of the stream's first."""
         video, (left, right, top, bottom) = self.video, self.video.crop
         size = picture.width - left - right, picture.height - top - bottom
-        is_field = video.field_pictures and picture.height < video.height
-        first = video.width, video.height // 2 if is_field else video.height
+        first = video.width, video.height // (1 + video.field_pictures)
         if size == first and picture.format.name == video.pix_fmt:
             if not any(video.crop):
                 return picture

@@ -35,21 +35,19 @@ class Weaver:
 
     def frames(self, pictures: Iterator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
         """Yield frames with the times of their earlier fields; from `start_pts` on, without a field before
-        whose pair was not read. A picture of another size is taken for a frame.
+        whose pair was not read.
         """
         early: VideoFrame | None = None
         for picture in pictures:
-            is_field = picture.height == self.video.height // 2
-            if is_field and early is not None and not self._is_early(picture):
-                yield self._woven(early, picture)
+            if self._is_early(picture):
+                if early is not None:
+                    self.damage.add(f"the frame with pts {early.pts} lacks a field")
+                    yield self._woven(early, early)
+                early = picture
+            else:
+                if early is not None or start_pts is None or cast("int", picture.pts) >= start_pts:
+                    yield self._woven(early or picture, picture)
                 early = None
-                continue
-            if early is not None:
-                self.damage.add(f"the frame with pts {early.pts} lacks a field")
-                yield self._woven(early, early)
-            early = picture if is_field and self._is_early(picture) else None
-            if early is None and (start_pts is None or cast("int", picture.pts) >= start_pts):
-                yield self._woven(picture, picture) if is_field else picture
         if early is not None:
             yield self._woven(early, early)
 

@@ -17,7 +17,7 @@ from av.packet import Packet
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.frames import WHOLE, Span, VideoInfo
-from vidrestore.media.cut import Cut
+from vidrestore.media.cut import Cut, later_code
 from vidrestore.media.encoder_table import ISO, EncoderChoice
 from vidrestore.media.encoding import Encoder, add_encoder, frame_ticks, full_duration, write_errors
 from vidrestore.media.finished import Tag, store_checksum, tag_metadata
@@ -237,8 +237,8 @@ class Muxer:
             self.copier.start()
 
     def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
-        """Return the metadata without texts that look like our tag, and without the time code of the video's
-        first frame if that is not written.
+        """Return the metadata without texts that look like our tag, and with the time code of the first frame
+        that is written.
         """
         if titles := [key for key, text in metadata.items() if Tag.parse(text)]:
             self._warn_once(f"{', '.join(titles)}: left out, as the text looks like vidrestore's own tag")
@@ -246,10 +246,12 @@ class Muxer:
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
-        self._warn_once(
-            f"the time code {metadata[codes[0]]} is that of the video's first frame, so it is left out"
-        )
-        return {key: value for key, value in metadata.items() if key not in codes}
+        rate = self.video.rate or self.video.base_rate or Fraction(0)
+        late = self.cut.start - (self.video.start or 0) * self.time_base
+        later = {key: code for key in codes if (code := later_code(metadata[key], round(late * rate), rate))}
+        if len(later) < len(codes):
+            self._warn_once(f"the time code {metadata[codes[0]]} can't be counted on, so it is left out")
+        return {key: value for key, value in metadata.items() if key not in codes} | later
 
     def _warn_once(self, text: str) -> None:
         warning = f"{self.output}: {text}"

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -35,7 +34,6 @@ _OF_EDITORS = (
 _PART = 65_519  # bytes of a profile in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG = 3, 4
-_MAKE, _EXIF_PLACE, _TIME_TAKEN = 0x10F, 0x8769, 0x9003  # tags of EXIF
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
 # tags of a TIFF: words for them, the values that FFmpeg reads right, and words for others
 _TIFF_FORMS: dict[int, tuple[str, frozenset[int], dict[int, str]]] = {
@@ -332,19 +330,6 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
     except struct.error:  # a place beyond the end
         return b""
     return bytes(data)
-
-
-def camera_time(exif: bytes) -> datetime | None:
-    """Return when a camera took a picture, by its EXIF; None without its make and the time."""
-    order, data = _ORDERS.get(exif[:4]), bytearray(exif)
-    with suppress(struct.error, KeyError, ValueError):
-        first, _ = _entries(data, order or "<", struct.unpack_from(f"{order}I", data, 4)[0])
-        (place,) = struct.unpack_from(f"{order}I", data, first[_EXIF_PLACE] + 8)
-        inner, _ = _entries(data, order or "<", place)
-        (place,) = struct.unpack_from(f"{order}I", data, inner[_TIME_TAKEN] + 8)
-        text = data[place : place + 19].decode("ascii", "replace")
-        return datetime.strptime(text, "%Y:%m:%d %H:%M:%S") if _MAKE in first else None
-    return None
 
 
 def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], int]:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from vidrestore.models.alignment import aligned
 from vidrestore.models.deform_conv import DeformableEmbedding, FixedEmbedding
-from vidrestore.models.fast.maps import depthwise, in_one_piece, pointwise, weight
+from vidrestore.models.fast.maps import depthwise, in_one_piece, pointwise, shared_rows, weight
 from vidrestore.models.scattering import OUTPUTS, Scattering, scattering_from, without_haze
 from vidrestore.models.taylor_attention import POSITION_WINDOWS, AttentionRule, Block
 
@@ -265,8 +265,12 @@ class ConvolutionPair(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map (B, C, H, W) to the same shape."""
-        added: Tensor = self.second(F.leaky_relu(self.first(maps), self.slope, inplace=True))
+        added = shared_rows(self._added, maps, halo=2)
         return maps + added if in_one_piece() else added.add_(maps)
+
+    def _added(self, maps: Tensor) -> Tensor:
+        added: Tensor = self.second(F.leaky_relu(self.first(maps), self.slope, inplace=True))
+        return added
 
 
 class ConvolutionStage(nn.Module):

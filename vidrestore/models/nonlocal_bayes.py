@@ -129,7 +129,7 @@ def nonlocal_bayes(
         variance = first.new_full((len(groups), 1, 1), noise.sigma**2)
         if guide is not None:
             variance *= curve.at(patches_at(guide, part_tracks, side).mean((1, 2), keepdim=True))
-        return bayes_change(first, rest, variance, gains, noise.whitener, noise.frames)
+        return bayes_change(first, rest, variance, gains, noise.whitener, noise.frames).float()
 
     block = chunk * (BLOCK if noisy.device.type == "cpu" else 1)
     stages = steps(("groups", "change"), (1, 9))
@@ -138,7 +138,7 @@ def nonlocal_bayes(
     next(stages)
     parts = list(zip(tracks.split(chunk), groups.split(chunk), strict=True))
     for (_, part), change in zip(parts, dealt(changed, parts), strict=True):
-        add_patches(total, part, noisy.shape[2], change.float())
+        add_patches(total, part, noisy.shape[2], change)
     counts = coverage(groups, (len(noisy), *noisy.shape[1:]), side)
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
 

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.maps import Span, strip_spans
+from vidrestore.models.fast.maps import Span, shared_rows, strip_spans
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
 
 SCALE = 4
@@ -220,8 +220,11 @@ class ResidualBlock(nn.Module):
                 conv.weight *= GAIN
 
     def forward(self, maps: Tensor) -> Tensor:
+        return shared_rows(self._change, maps, halo=2).add_(maps)
+
+    def _change(self, maps: Tensor) -> Tensor:
         change: Tensor = self.conv2(F.relu(self.conv1(maps), inplace=True))
-        return change.add_(maps)
+        return change
 
 
 def residual_blocks(count: int, features: int) -> nn.Sequential:

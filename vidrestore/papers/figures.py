@@ -2,60 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from vidrestore.evaluation.results import ClipMetrics, Curve, Plot, Row, mean_of_frames, rounded
 from vidrestore.papers.tables import Table, TableSet, title_of
 from vidrestore.sensing.recover import recovery_clips
 
+Sample = tuple[str, int, float]  # title of a system, position on the axis, PSNR of a frame
+
 
 def plots(table: Table, parts: Sequence[TableSet], clips: Sequence[ClipMetrics]) -> Iterator[Plot]:
     """Yield the plots of a figure: PSNR by the depth of a network, or by the frame of a clip."""
-    for part in parts if clips else ():
+    kind = table.settings.get("plot")
+    for part in parts if clips and kind else ():
         part_clips = [clip for clip in clips if clip.test_set == part.name]
-        if table.settings.get("plot") == "depth":
-            yield Plot(part.title, "psnr", table.column, _depth_curves(table, part_clips), logarithmic=True)
-        elif table.settings.get("plot") == "frames":
-            for column in part.columns:
-                curves = _frame_curves(table, column, part_clips)
-                yield Plot(f"{part.title}, {table.column} {column}", "psnr", "frame", curves)
+        if kind == "depth":
+            curves = _curves(_depth_samples(table, part_clips))
+            yield Plot(part.title, "psnr", table.column, curves, logarithmic=True)
+            continue
+        for column in part.columns:
+            curves = _curves(_frame_samples(table, column, part_clips))
+            yield Plot(f"{part.title}, {table.column} {column}", "psnr", "frame", curves)
 
 
-def _by_system(table: Table, clips: Iterable[ClipMetrics]) -> dict[str, list[ClipMetrics]]:
-    """Return the clips of each system by its title, with the weights if there are any."""
-    systems: dict[str, list[ClipMetrics]] = {}
+def _depth_samples(table: Table, clips: Iterable[ClipMetrics]) -> Iterator[Sample]:
     for clip in clips:
+        for psnr in clip.frames["psnr"]:
+            yield title_of(table, clip.system), int(clip.column), psnr
+
+
+def _frame_samples(table: Table, column: str, clips: Iterable[ClipMetrics]) -> Iterator[Sample]:
+    """Yield the frames by their place in the group that they were recovered in, from 1 on."""
+    for clip in clips:
+        psnrs = clip.frames["psnr"] if clip.column == column else ()
         title = title_of(table, clip.system) + (f" ({clip.weights})" if clip.weights else "")
-        systems.setdefault(title, []).append(clip)
-    return systems
+        for first, start, stop in recovery_clips(len(psnrs), int(column)):
+            for frame in range(start, stop):
+                yield title, frame - first + 1, psnrs[frame]
 
 
-def _depth_curves(table: Table, clips: Sequence[ClipMetrics]) -> Mapping[str, Curve]:
-    """Return the mean PSNR over all frames by number of layers or iterations, for each system."""
-    depths: dict[str, dict[int, list[float]]] = {}
-    for clip in clips:
-        by_depth = depths.setdefault(title_of(table, clip.system), {})
-        by_depth.setdefault(int(clip.column), []).extend(clip.frames["psnr"])
-    return {
-        system: (sorted(values), [mean_of_frames(values[depth]) for depth in sorted(values)])
-        for system, values in depths.items()
-    }
-
-
-def _frame_curves(table: Table, column: str, clips: Sequence[ClipMetrics]) -> dict[str, Curve]:
-    """Return the mean PSNR by the frame of a clip, from 1 on, for each system."""
-    length = int(column)
+def _curves(samples: Iterable[Sample]) -> dict[str, Curve]:
+    """Return the mean PSNR at each position, by system."""
+    psnrs: dict[str, dict[int, list[float]]] = {}
+    for title, position, psnr in samples:
+        psnrs.setdefault(title, {}).setdefault(position, []).append(psnr)
     curves: dict[str, Curve] = {}
-    column_clips = [clip for clip in clips if clip.column == column]
-    for system, system_clips in _by_system(table, column_clips).items():
-        psnrs: list[list[float]] = [[] for _ in range(length)]
-        for clip in system_clips:
-            values = clip.frames["psnr"]
-            for first, start, stop in recovery_clips(len(values), length):
-                for frame in range(start, stop):
-                    psnrs[frame - first].append(values[frame])
-        frames = [frame for frame, values in enumerate(psnrs) if values]
-        curves[system] = [frame + 1 for frame in frames], [mean_of_frames(psnrs[frame]) for frame in frames]
+    for title, by_position in psnrs.items():
+        positions = sorted(by_position)
+        curves[title] = positions, [mean_of_frames(by_position[position]) for position in positions]
     return curves
 
 

@@ -8,8 +8,8 @@ are noted below the table.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from vidrestore.models import mb_taylorformer, vsr_transformer
@@ -109,28 +109,34 @@ def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> Pri
 def _taylorformer_form(config: mb_taylorformer.MBTaylorFormerConfig, systems: Collection[str]) -> PrintedForm:
     """Return the form of MB-TaylorFormer V2: by size, ablation (Tables VIII to XII) and what is ours."""
     sizes = mb_taylorformer.SIZES.items()
-    shape = config.widths, config.blocks, config.branches
-    matches = ((size, base) for size, base in sizes if (base.widths, base.blocks, base.branches) == shape)
+    matches = ((size, base) for size, base in sizes if not _differences(config, base, SHAPE))
     size, base = next(matches, ("other", config))
     name = f"mb-taylorformer-{size}{_ablations(config)}"
     power = config.attention.focus_power
     powers = (PRINTED_RULE.focus_power, mb_taylorformer.B.attention.focus_power)
     if power not in powers or f"{name}-p{power}" in systems:
         name += f"-p{power}"
-    changes = [*_ours(config, base)]
-    name += "".join(f"-{field.replace('_', '-')}" for field in changes)
-    differences = [f"{field} = {getattr(config, field)}" for field in changes]
-    if not config.first_residual:
-        differences.append("first_residual = False (printed: True)")
-    rule = asdict(config.attention)
-    for field, printed in asdict(PRINTED_RULE).items():
-        if rule[field] != printed and not field.startswith("eps") and rule[field] != "none":
-            differences.append(f"attention.{field} = {rule[field]} (printed: {printed})")
-    return PrintedForm(name, _as_note(differences))
+    paper = replace(base, attention=PRINTED_RULE, first_residual=True)
+    rule = _differences(config.attention, PRINTED_RULE, IN_RULE)
+    released = [*_differences(config, paper, {"first_residual"}).values()]
+    released += [f"attention.{words}" for words in rule.values()]
+    return _form(name, _differences(config, base, set(vars(config)) - IN_PRINT), released)
 
 
-def _as_note(differences: list[str]) -> str:
-    return f"differs from the printed network in {', '.join(differences)}" if differences else ""
+def _differences(config: Any, base: Any, names: Collection[str]) -> dict[str, str]:
+    """Return the settings among `names` that differ from those of `base`, in words."""
+    return {
+        name: f"{name} = {value} (printed: {getattr(base, name)})"
+        for name, value in vars(config).items()
+        if name in names and value != getattr(base, name)
+    }
+
+
+def _form(name: str, ours: Mapping[str, str], released: Iterable[str] = ()) -> PrintedForm:
+    """Return the form of a network with settings of ours, which go into its name, and released ones."""
+    words = [*ours.values(), *released]
+    note = f"differs from the printed network in {', '.join(words)}" if words else ""
+    return PrintedForm(name + "".join(f"-{setting.replace('_', '-')}" for setting in ours), note)
 
 
 def _ablations(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
@@ -147,26 +153,11 @@ def _ablations(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     return "".join(parts)
 
 
-IN_PRINT = {  # settings of MB-TaylorFormer that tables name, or that paper and release differ in
-    "widths",
-    "blocks",
-    "branches",
-    "offset_limit",
-    "embedding",
-    "chain",
-    "first_residual",
-    "attention",
-}
-
-
-def _ours(
-    config: mb_taylorformer.MBTaylorFormerConfig, base: mb_taylorformer.MBTaylorFormerConfig
-) -> Iterator[str]:
-    """Yield the other settings in which a network differs from that of its size."""
-    size_settings: Mapping[str, Any] = vars(base)
-    for field, value in vars(config).items():
-        if field not in IN_PRINT and value != size_settings[field]:
-            yield field
+# settings of the attention that a reader would see; the others are added to denominators
+IN_RULE = {"focus_power", "focus", "remainder", "temperature", "position"}
+# settings of MB-TaylorFormer that tables name, or that paper and release differ in
+SHAPE = ("widths", "blocks", "branches")
+IN_PRINT = {*SHAPE, "offset_limit", "embedding", "chain", "first_residual", "attention"}
 
 
 def _vsr_form(config: Any) -> PrintedForm:
@@ -176,13 +167,6 @@ def _vsr_form(config: Any) -> PrintedForm:
         return PrintedForm(f"{family}-n{'-no-boff' * (not config.neighbours)}")
     name = family + "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
     name += "-3-frames" * (config.frames == 3)
-    released, free = vsr_transformer.SIZES["reds"], {"frames", "blocks", "attention", "alignment", "flow"}
-    changes = [
-        field
-        for field, value in vars(config).items()
-        if field not in free and value != getattr(released, field)
-    ]
-    if config.blocks != config.frames:
-        changes.append("blocks")
-    differences = [f"{field} = {getattr(config, field)}" for field in changes]
-    return PrintedForm(name + "".join(f"-{field}" for field in changes), _as_note(differences))
+    paper = replace(vsr_transformer.SIZES["reds"], blocks=config.frames)
+    free = {"frames", "attention", "alignment", "flow"}
+    return _form(name, _differences(config, paper, set(vars(config)) - free))

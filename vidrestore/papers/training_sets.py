@@ -22,7 +22,7 @@ from vidrestore.papers.rgb_protocols import picture_psnr
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 from vidrestore.training.data.footage import back_and_forth
-from vidrestore.training.data.pairs import HeldOutPairs, HeldOutPictures, quantised, turned
+from vidrestore.training.data.pairs import HeldOutPictures, quantised, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
 
 MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
@@ -47,9 +47,9 @@ class SetSource(BatchSource):
 
 def set_data(
     config: SetConfig, folder: Path, task: str, seed: int, count: int
-) -> tuple[SetSource, HeldOutPairs | HeldOutPictures | HeldOutClips]:
+) -> tuple[SetSource, HeldOutPictures | HeldOutClips]:
     """Return training data, and held-out data, the same for every run: the pictures of every validation set,
-    or without one `count` crops of the training pictures; or half as many clips. Raises DatasetError.
+    or without one `count` of the training set; or half as many crops of clips. Raises DatasetError.
     """
     root = folder / config.folder
     training: Any = find(config.dataset, root, config.split)
@@ -62,12 +62,8 @@ def set_data(
         return SetSource(partial(random_set_clip, training, config), seed), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
     source = SetSource(partial(random_set_pair, training, config.crop), seed)
-    if config.validation:
-        return source, whole_pictures(validation, task, config.validation_pictures)
-    draws = [np.random.default_rng((1, number)) for number in range(count)]
-    degraded, clean = _stored([random_set_pair(training, config.crop, rng) for rng in draws])
-    name = f"{training.name} {training.split}"
-    return source, HeldOutPairs({name: degraded}, {name: clean})
+    most = config.validation_pictures if config.validation else count
+    return source, whole_pictures(validation, task, most)
 
 
 def whole_pictures(datasets: Sequence[PairedImages], task: str, most: int) -> HeldOutPictures:

@@ -94,11 +94,15 @@ class ClipRestorer:
         return len(timeline.pts) if once else sum(clip.stop - clip.first for clip in timeline.clips)
 
     def plan_after(self, plan: Plan) -> Plan:
-        """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
-        frames, sigma = len(plan.timeline.pts), 0.0 if self.sigma is None else self.sigma
+        """Return the plan of this step from the finished plan of the first one. Noise that isn't given is
+        that of the source, as measured there at the end of each clip.
+        """
+        frames = len(plan.timeline.pts)
         bounds = clip_bounds(frames, plan.timeline.cuts, self.length, self.overlap)
-        sigmas = (sigma,) * colour_planes(self.video.format)
+        sigmas = (self.sigma or 0.0,) * colour_planes(self.video.format)
         clips = [Clip(first, stop, sigmas) for first, stop in bounds]
+        if self.sigma is None:
+            clips = [plan.timeline.with_noise(clip) for clip in clips]
         timeline = replace(plan.timeline, length=self.length, overlap=self.overlap, clips=clips)
         return replace(plan, timeline=timeline)
 

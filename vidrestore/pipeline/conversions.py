@@ -183,6 +183,7 @@ class Changes:
     # of frames that were searched for motion blur, its length in pixels if it was undone, else 0
     shakes: tuple[float, ...] = ()
     hopeless: int = 0  # of these frames, blurred and unchanged, since no kernel is believable
+    specks: tuple[int, ...] = ()  # of frames that were searched for dust, how many were found
 
     @property
     def mean(self) -> float:
@@ -199,6 +200,8 @@ class Changes:
             "hopeless": self.hopeless,
             "shake": round(fmean(undone or [0.0]), 1),
         }
+        if self.specks:
+            values |= {"specks": round(fmean(self.specks), 1)}
         return values | (shake if self.shakes else {})
 
 
@@ -324,6 +327,7 @@ class RgbConversion:
                 float(self._change),
                 (*self.cache.shakes.values(),),
                 len(self.cache.hopeless),
+                (*self.cache.specks.values(),),
             )
 
     def _count_changes(self, before: Tensor, after: Tensor) -> None:
@@ -386,9 +390,10 @@ class RgbConversion:
         # without a tagged matrix players guess by the height: the output's
         planes = rgb_to_yuv(pictures, samples.pixels, self.video.colour, pictures.shape[-2])
         if scale == 1:
-            same = (pictures == rgb).flatten(1).all(1)[:, None, None]
-            pairs = zip(samples.grey(places), planes, strict=True)
-            planes = tuple(before.lerp(after, ~same * self.strength) for before, after in pairs)
+            # Only the change is converted: chroma loses detail on the way to its own size and back.
+            sources = rgb_to_yuv(rgb, samples.pixels, self.video.colour, rgb.shape[-2])
+            changes = zip(samples.grey(places), sources, planes, strict=True)
+            planes = tuple(before + self.strength * (after - source) for before, source, after in changes)
         return planes
 
 

@@ -165,6 +165,14 @@ class Timeline:
         index = bisect_left(self.clips, frame, key=lambda clip: clip.stop)
         return index < len(self.clips) and self.clips[index].stop == frame
 
+    def with_noise(self, clip: Clip) -> Clip:
+        """Return a clip of a later step with the noise that was known at its last frame; the loss of a coder
+        is taken for even.
+        """
+        index = bisect_left(self.clips, clip.stop, key=lambda planned: planned.stop)
+        measured = self.clips[index]
+        return replace(measured, first=clip.first, stop=clip.stop, levels=())
+
     @property
     def bounds(self) -> list[Bounds]:
         return [(clip.first, clip.stop) for clip in self.clips]

@@ -157,6 +157,8 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
         raise OptionError(f"no task named {task!r}; there are: {', '.join(TASKS)}")
     from vidrestore.weights import card_of
 
+    if options.model is not None and not TASKS[task].weights:
+        raise OptionError(f"`model={options.model}`: {task} has no networks; leave `model` out")
     family = options.family
     if family is None and options.model is not None:
         family = card_of(options.model, task=task).family

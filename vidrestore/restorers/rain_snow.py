@@ -24,6 +24,7 @@ from vidrestore.models.spynet import warp
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.devices import CPU_MEMORY
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, pick
+from vidrestore.restorers.temporal import means_around
 from vidrestore.working import threads_for
 
 RADIUS = 2  # neighbours on either side
@@ -45,7 +46,7 @@ def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor
     other = torch.minimum(torch.maximum(first, second), torch.maximum(third, fourth))
     middle = (one + other) / 2
     excess = frames - torch.maximum(one, other)  # over three of the four
-    brighter = 255 * mean_around(excess.amin(1, keepdim=True), CLOSE)
+    brighter = 255 * means_around(excess.amin(1, keepdim=True), CLOSE)
     darker = levels_around((middle - frames).clamp_(min=0), AROUND)
     disagreement = levels_around((one - other).abs_() / 2, AROUND)
     # where much of a frame moves fast, neighbours may agree at a place and lack what moves there
@@ -67,13 +68,7 @@ def aligned(frames: Tensor, neighbours: Tensor) -> Tensor:
 
 def levels_around(differences: Tensor, side: int) -> Tensor:
     """Return the means of differences (B, 3, H, W) over channels and squares, in grey levels (B, 1, H, W)."""
-    return mean_around(differences.mean(1, keepdim=True).mul_(255), side)
-
-
-def mean_around(maps: Tensor, side: int) -> Tensor:
-    """Return the means of maps (B, 1, H, W) over squares of an odd side, inside the picture."""
-    columns = F.avg_pool2d(maps, (side, 1), 1, (side // 2, 0), count_include_pad=False)
-    return F.avg_pool2d(columns, (1, side), 1, (0, side // 2), count_include_pad=False)
+    return means_around(differences.mean(1, keepdim=True).mul_(255), side)
 
 
 class WeatherRestorer(PictureRestorer):

@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.linear_light import Response, from_light, to_light
 from vidrestore.models.alignment import LUMA
 from vidrestore.models.deconvolution import (
@@ -270,10 +271,11 @@ def responses_of(picture: Tensor, strength: float) -> list[tuple[Response, Tenso
     Blur adds light up. With another response than the camera's no kernel and sharp picture yield the values
     that were stored; the misfit of a power prefers low ones, hence the shares.
     """
-    linear, kernel = (
-        kernel_of(luma_of(halved(response.to_light(picture))), SIDE // 4 * 2 + 3, SPARSITIES[0])
-        for response in (LINEAR, MIDDLE)
-    )
+
+    def half_kernel(response: Response) -> Tensor:
+        return kernel_of(luma_of(halved(response.to_light(picture))), SIDE // 4 * 2 + 3, SPARSITIES[0])
+
+    linear, kernel = dealt(half_kernel, (LINEAR, MIDDLE))
     camera, contrasty, middle = (
         misfit(picture, kernel, strength, response) for response in (CAMERA, CONTRASTY, MIDDLE)
     )
@@ -310,7 +312,7 @@ def _is_even(light: Tensor) -> bool:
     axis = 1 if light.shape[1] > light.shape[2] else 2
     length = light.shape[axis] * 5 // 8
     halves = light.narrow(axis, 0, length), light.narrow(axis, light.shape[axis] - length, length)
-    first, second = (kernel_of(luma_of(half), SIDE, SPARSITIES[0]) for half in halves)
+    first, second = dealt(lambda half: kernel_of(luma_of(half), SIDE, SPARSITIES[0]), halves)
     shorter, longer = sorted((spreads(first)[0], spreads(second)[0]))
     if longer > EVEN_SPREAD * shorter:
         return False

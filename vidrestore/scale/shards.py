@@ -69,7 +69,8 @@ class Shard(Runner):
                 part = stack.enter_context(ExitStack())
                 part.enter_context(folder.shard_locked(self.number, self.count))
             stack.enter_context(warn_if_stopped(work))
-            began, parts = time.monotonic(), self.parts(len(work.segments), batch.place(request))
+            began, place = time.monotonic(), batch.sources.index(request.source.name)
+            parts = self.parts(len(work.segments), place)
             own = parts[self.number - 1]
             try:
                 work.restore([segment for segment in work.unfinished() if segment.number in own])

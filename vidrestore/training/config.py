@@ -63,12 +63,17 @@ class Schedule(Checked):
     precision: Precision = "bf16"
     validate_every: AtLeastOne = 1000
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 3.0
+    accumulate: AtLeastOne = 1  # parts of a process's share of a batch, computed one after the other
+    recompute: bool = False  # compute activations again for the gradients, instead of keeping them
+    compile: bool = False  # translate the network by torch.compile, for GPUs: fewer, larger kernels
     # decay of the running average of the weights, which is validated and saved; 0: no average
     average: Decay = 0.999
 
     def __post_init__(self) -> None:
         highest = f"at most the learning rate's {self.learning_rate:g}"
         require((self.floor or 0) <= self.learning_rate, "floor", highest, self.floor)
+        expected = "false where recompute is true: both at once are not supported"
+        require(not (self.compile and self.recompute), "compile", expected, self.compile)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.training.config import Schedule
+from vidrestore.training.networks import recompute_activations
 from vidrestore.training.objective import Objective
 from vidrestore.training.parallel import ProcessGroup
 from vidrestore.training.training_events import Metrics, rounded_metrics
 
+LAG = 2  # steps that a GPU may be behind
 WARMUP = 200  # steps, unless a number is set
 LOWEST = 0.01  # share of the learning rate at the end of a cosine, unless a floor is set
 
@@ -51,24 +54,45 @@ class Learner:
         self.network, self.objective, self.group, self.device = network, objective, group, device
         self.average = copy.deepcopy(network).eval()
         self.optimiser = objective.optimiser(network)
+        self.stops = False  # True asks all processes to stop; `agreed` is True when they do
+        self._flags: deque[Tensor] = deque()  # whether one asked, in each of the latest steps
+        if objective.settings.recompute:
+            recompute_activations(network)
+        if objective.settings.compile:
+            network.compile()
 
     def update(self, batch: tuple[Any, ...], step: int, rate: float) -> Tensor:
         """Update the weights and their average; return loss and gradient norm, (2,), still on the device."""
         for group in self.optimiser.param_groups:
             group["lr"] = torch.tensor(rate)  # in single precision
-        loss = self.objective.loss(self.network, batch, step)
         self.optimiser.zero_grad()
-        learns = loss.requires_grad  # an algorithm without parameters is only validated and saved
-        if learns:
-            loss.backward()
-        mean = loss.detach()
+        mean, learns = torch.zeros((), device=self.device), False
+        count = self.objective.settings.accumulate
+        for objective, part in self.objective.parts(batch, count):
+            loss = objective.loss(self.network, part, step) / count
+            learns = loss.requires_grad  # an algorithm without parameters is only validated and saved
+            if learns:
+                loss.backward()
+            mean += loss.detach()
         gradients = [part.grad for part in self.network.parameters() if part.grad is not None]
-        self.group.average([mean, *gradients])
+        flag = torch.full_like(mean, self.stops)
+        self.group.average([mean, flag, *gradients])
+        if not self.group.is_single:
+            self._flags.append(flag)
         norm = self._clip(gradients)
         if learns:
             self.optimiser.step()
         self._renew(1 - min(self.objective.settings.average, (1 + step) / (10 + step)))
         return torch.stack((mean.float(), norm))
+
+    def agreed(self) -> bool:
+        """Return True if a process has asked to stop; all processes get the same after the same step. On GPUs
+        it is about `LAG` steps ago, so that the answer is there and isn't waited for.
+        """
+        if self.group.is_single:
+            return self.stops
+        lag = LAG if self.device.type == "cuda" else 0
+        return any(bool(self._flags.popleft()) for _ in range(len(self._flags) - lag))
 
     def _clip(self, gradients: list[Tensor]) -> Tensor:
         """Scale gradients down to the norm that [training] allows, and return the norm that they had."""

@@ -6,8 +6,10 @@ path = train(read_config(Path("examples/train/dust-denoise.toml")), Path("runs")
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import chain, islice
@@ -17,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vidrestore.errors import ConfigError, OptionError
+from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import delayed_signals
 from vidrestore.training.checkpoints import (
     check_alike,
@@ -33,6 +35,7 @@ from vidrestore.training.data.pairs import HeldOutPictures
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
 from vidrestore.training.learner import Learner, Validations
 from vidrestore.training.networks import (
+    check_speed,
     full_model,
     load_initial_weights,
     new_network,
@@ -79,8 +82,9 @@ def train(
     With `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the
     seed and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported
     loss is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes
-    about a minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint,
-    whose path is returned.
+    about a minute. After `stop_after` seconds, or the signal SIGUSR1 (as batch systems send before they end a
+    job), it ends after the step that is under way, with a checkpoint, whose path is returned; of several
+    processes all end after the same step.
 
     `reading` sets the cache, worker processes and the treatment of damaged files. In several processes
     started by torchrun, each computes its share of every batch; the first writes. `init` names weights (of
@@ -89,15 +93,14 @@ def train(
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
     overwritten, if another process works on the same run, and if training diverges; MediaError for
     unreadable data; CheckpointError for unfit weights and for files that can't be written; OptionError for a
-    missing device or package, and `stop_after` in several processes; LostError and WorkerError if another
-    process of the run ends; KeyboardInterrupt after Ctrl-C.
+    missing device or package; LostError and WorkerError if another process of the run ends;
+    KeyboardInterrupt after Ctrl-C.
     """
     deadline = time.monotonic() + stop_after
     with ExitStack() as stack:
         stack.enter_context(memory_errors(config))
+        stop = stack.enter_context(stop_signal(deadline))
         group, compute_device = stack.enter_context(processes(device))
-        if stop_after < math.inf and not group.is_single:
-            raise OptionError("`stop_after` is for one process: several wouldn't stop at the same step")
         run = Run(config, output, compute_device, group)
         if group.first:
             stack.enter_context(run_lock(run.checkpoint))
@@ -110,7 +113,7 @@ def train(
             else lambda event: None
         )
         emit(Began(run.step, config.training.steps, str(compute_device), run.checkpoint if resumed else None))
-        run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), deadline)
+        run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), stop)
         return run.save_weights() if run.step >= config.training.steps else run.checkpoint
 
 
@@ -124,13 +127,16 @@ class Run:
         self, config: RunConfig, output: Path, device: torch.device, group: ProcessGroup | None = None
     ) -> None:
         self.config, self.output, self.group = config, output, group or ProcessGroup()
-        if config.training.batch % self.group.share.count:
+        count, parts = self.group.share.count, config.training.accumulate
+        if config.training.batch % (count * parts):
+            divided = f"{count} processes" + f" and {parts} parts each (training.accumulate)" * (parts > 1)
             raise ConfigError(
-                f"{config.path}: a batch of {config.training.batch} can't be divided among "
-                f"{self.group.share.count} processes; set training.batch to a multiple of that number"
+                f"{config.path}: a batch of {config.training.batch} can't be divided among {divided}; set "
+                f"training.batch to a multiple of {count * parts}"
             )
         network = new_network(config).to(device)
         train_parts(config, network)
+        check_speed(config, network)
         objective = objective_of(config, self.group.share)
         objective.check(config, network)
         self.learner = Learner(network, objective, self.group, device)
@@ -191,8 +197,13 @@ class Run:
         load_initial_weights(self.config, (self.learner.network, self.learner.average), source)
         self.init.append(str(source))
 
-    def train(self, on_event: Listener, reading: Reading = IN_MEMORY, deadline: float = math.inf) -> None:
-        """Train to the last step, or `deadline` by `time.monotonic`; save now and then and at the end."""
+    def train(
+        self,
+        on_event: Listener,
+        reading: Reading = IN_MEMORY,
+        stops: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Train to the last step, or until `stops()` is true; save now and then and at the end."""
         settings = self.config.training
         if self.step >= settings.steps and not self.validations.due(self.step):
             return
@@ -207,7 +218,7 @@ class Run:
             batches = chain(list(islice(generated, 1)), generated)
             try:
                 with worker_errors():
-                    self._steps(batches, held_out, on_event, deadline)
+                    self._steps(batches, held_out, on_event, stops)
             # neither is raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
                 self._report(on_event)
@@ -219,9 +230,13 @@ class Run:
                 on_event(Interrupted(self.step, self.checkpoint))
 
     def _steps(
-        self, batches: Iterator[tuple[Any, ...]], held_out: Any, on_event: Listener, deadline: float
+        self,
+        batches: Iterator[tuple[Any, ...]],
+        held_out: Any,
+        on_event: Listener,
+        stops: Callable[[], bool],
     ) -> None:
-        """Take all remaining steps until the deadline, with validations and checkpoints in between."""
+        """Take all remaining steps, or until a process stops, with validations and checkpoints in between."""
         settings, device = self.config.training, self.learner.device
         saved = read = time.monotonic()
         began = saved - self.seconds
@@ -232,7 +247,8 @@ class Run:
             # also at the start: the run may have been interrupted in a validation
             due = self.validations.due(self.step)
             save = now - saved > 60 * settings.checkpoint_minutes
-            ends = self.step >= settings.steps or now >= deadline
+            self.learner.stops = stops()
+            ends = self.learner.agreed() or self.step >= settings.steps
             if device.type == "cpu" or now - read > READ_SECONDS or due or save or ends:
                 self._report(on_event)
                 read = now
@@ -371,6 +387,23 @@ class Run:
 
 
 @contextmanager
+def stop_signal(deadline: float) -> Iterator[Callable[[], bool]]:
+    """Yield a function that is true from `deadline` on, by `time.monotonic`, and after SIGUSR1."""
+    received: list[int] = []
+    numbers = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {
+        number: signal.signal(number, lambda number, frame: received.append(number)) for number in numbers
+    }
+    try:
+        yield lambda: bool(received) or time.monotonic() >= deadline
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def memory_errors(config: RunConfig) -> Iterator[None]:
     """Raise ConfigError in place of the error raised if memory runs out, on a GPU or the CPU."""
     try:
@@ -382,6 +415,6 @@ def memory_errors(config: RunConfig) -> Iterator[None]:
             raise
         reason = str(error).splitlines()[0] if str(error) else "no more is available"
         raise ConfigError(
-            f"{config.path}: memory ran out ({reason}); try a smaller training.batch than "
-            f"{config.training.batch}"
+            f"{config.path}: memory ran out ({reason}); set training.accumulate to 2 or more, "
+            f"training.recompute to true, or try a smaller training.batch than {config.training.batch}"
         ) from error

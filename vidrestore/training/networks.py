@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vidrestore.checking import known_names
 from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.models.deform_conv import DeformableEmbedding
+from vidrestore.models.mb_taylorformer import ConvolutionPair
+from vidrestore.models.taylor_attention import Block
+from vidrestore.models.vsr_transformer import Direction, VsrAttention
 from vidrestore.training.config import RunConfig, config_toml
 from vidrestore.training.objective import Objective
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network, save_model
 
+# parts of networks whose inputs are kept if activations are computed again
+UNITS = (Block, ConvolutionPair, DeformableEmbedding, Direction, VsrAttention)
 FREE = ("slope", "aligned")  # settings of networks that may change between trainings
 
 
@@ -32,6 +40,24 @@ def new_network(config: RunConfig) -> nn.Module:
     except CheckpointError as error:
         _check_names(config)
         raise ConfigError(f"{config.path}: {error}") from error
+
+
+def recompute_activations(network: nn.Module) -> None:
+    """Let the network keep the inputs of its blocks alone for the gradients, and compute what is within them
+    again. Results and names of parameters stay the same.
+    """
+    units = [module for module in network.modules() if isinstance(module, UNITS)]
+    for unit in units:
+        unit.forward = partial(checkpoint, unit.forward, use_reentrant=False)  # type: ignore[method-assign]
+
+
+def check_speed(config: RunConfig, network: nn.Module) -> None:
+    """Raise ConfigError for `recompute` and `compile` if the network can't make use of them."""
+    settings, is_picture_network = config.training, not hasattr(network, "measure")
+    has_units = any(isinstance(module, UNITS) for module in network.modules())
+    for name, holds in (("recompute", has_units), ("compile", is_picture_network)):
+        if getattr(settings, name) and not holds:
+            raise ConfigError(f"{config.path}: training.{name} is not for this [model]; remove it")
 
 
 def train_parts(config: RunConfig, network: nn.Module) -> None:

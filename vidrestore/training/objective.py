@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -70,6 +70,15 @@ class Objective(ABC):
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         """Return the loss of one batch of the run's data, on the network's device."""
 
+    def parts(self, batch: tuple[Any, ...], count: int) -> Iterator[tuple[Objective, tuple[Any, ...]]]:
+        """Yield `count` equal parts of a batch, each with its objective; the mean of their losses is the
+        batch's.
+        """
+        for number in range(count):
+            share = Share(number, count)
+            part = (value[share.of(len(value))] if isinstance(value, Tensor) else value for value in batch)
+            yield self, tuple(part)
+
     @abstractmethod
     def metrics(self, network: nn.Module, held_out: Any) -> Metrics:
         """Return PSNR (dB) on held-out data, by sigma or degradation."""
@@ -125,6 +134,12 @@ class GroupObjective(Objective):
         clean, sigma = batch
         seed = (self.settings.seed << 32) + step
         return batch_loss(network, clean, sigma, seed, self.settings, self.share)
+
+    def parts(self, batch: tuple[Any, ...], count: int) -> Iterator[tuple[Objective, tuple[Any, ...]]]:
+        """Yield the whole batch with smaller shares, since the noise is that of the whole."""
+        first, processes = self.share.rank * count, self.share.count
+        for number in range(count):
+            yield type(self)(self.settings, Share(first + number, processes * count)), batch
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
         sigmas = validation_sigmas(self.settings.sigma)
@@ -230,7 +245,7 @@ class ClipObjective(Objective):
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
     """Return the objective of a configuration, for one process's share of the batches."""
     objective: Objective = load(config.kind.objective)(config.training, share)
-    if isinstance(config.data, PairSetConfig) and config.data.validation:
+    if isinstance(config.data, PairSetConfig):
         objective.measured = "pictures"
     return objective
 

@@ -4,9 +4,9 @@
 
 A `Family` may name an adopter for checkpoints of its authors, a function (tensors, arguments) -> Adopted.
 `tensors` are those of the file by their names there, without the prefixes of DataParallel and similar;
-`arguments` are those of the authors' constructor that no tensor shows, by its own names. The adopter works
-out the config, renames and regroups the tensors, and raises ValueError if they don't fit. The caller checks
-that the result has exactly the network's tensors.
+`arguments` are those of the authors' constructor, by its own names: what no tensor shows is taken from them,
+the rest compared. The adopter works out the config, renames and regroups the tensors, and raises ValueError
+if they don't fit. The caller checks that the result has exactly the network's tensors.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ licence is stated for any of these weights.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -83,7 +83,7 @@ _VSR = (
     ("conv_hr.", "tail.6."),
     ("conv_last.", "tail.8."),
 )
-_FLOW = "spynet.spynet."
+_FLOW = r"(spynet\.)+"  # the release wraps it once more
 _POSITIONS = "pos_embedding.penc.inv_freq"
 
 _VSR_COUNTED = {
@@ -93,6 +93,9 @@ _VSR_COUNTED = {
 }
 _VSR_PROPAGATION = r"transformer\.layers\.0\.1\.fn\.fn\.backward_resblocks\.main\.2\.(\d+)\."
 _VSR_OPTIONS = {"num_frame", "heads", "patch_size"}  # of the authors' constructor, which no tensor shows
+# entries of the released configs that their code ignores, or that name a file of the training
+_TAYLORFORMER_IGNORED = {"type", "num_refinement_blocks", "LayerNorm_type", "qk_norm", "model_name"}
+_VSR_IGNORED = {"type", "spynet_path", "spynet_pretrained"}
 _VSR_DEPTHS = (5, 7)  # blocks of REDS and Vimeo-90K, equal to the number of frames
 
 
@@ -100,11 +103,19 @@ def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) ->
     """Return config and tensors of a released MB-TaylorFormer V2, with sizes from the tensors.
 
     Options that no tensor shows are as released (offsets limited to 3 pixels) unless `arguments` have
-    `offset_clamp`, or fields of ours (`first_residual`, `attention`). Raises ValueError for others.
+    `offset_clamp`, or fields of ours (`first_residual`, `attention`). Arguments of the released configs that
+    tensors show are compared. Raises ValueError for others, and for ones that differ.
     """
     sizes = _taylorformer_sizes(tensors)
     field_names = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
-    options = _options(arguments, {"offset_clamp", *field_names})
+    shown: dict[str, Any] = {
+        "dim": sizes["widths"],
+        "num_blocks": sizes["blocks"],
+        "num_path": sizes["branches"],
+    }
+    shown |= {"heads": sizes["heads"], "inp_channels": 3, "out_channels": 3}
+    shown |= {"bias": False, "ffn_expansion_factor": 2.66}
+    options = _options(arguments, {"offset_clamp", *field_names}, shown, _TAYLORFORMER_IGNORED)
     if "offset_clamp" in options:
         options["offset_limit"] = options.pop("offset_clamp") or ()
     config = config_from(sizes | options)
@@ -144,7 +155,8 @@ def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Ten
 
 
 def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Return config and tensors of a released VSR-Transformer. Raises ValueError for other `arguments`.
+    """Return config and tensors of a released VSR-Transformer, with its SPyNet. Raises ValueError for other
+    `arguments` than the released constructor's, and for ones that differ from the tensors.
 
     What no tensor shows is as released by default: one head, patches of 8, frames as blocks if 5 or 7.
     """
@@ -155,7 +167,8 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
         )
     counted = {name: _count(tensors, pattern) for name, pattern in _VSR_COUNTED.items()}
     features, blocks = len(tensors["conv_first.weight"]), counted["depth"]
-    options = _options(arguments, _VSR_OPTIONS)
+    shown = counted | {"num_feat": features, "image_ch": 3, "feat_size": 64}
+    options = _options(arguments, _VSR_OPTIONS, shown, _VSR_IGNORED)
     if "num_frame" not in options and blocks not in _VSR_DEPTHS:
         raise ValueError(f"has {blocks} blocks and an unknown number of frames; give a config with num_frame")
     config = VsrConfig(
@@ -169,12 +182,12 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
         reconstruction=counted["num_reconstruct_block"],
         tail=features,
     )
-    flow = {name.removeprefix(_FLOW): tensor for name, tensor in tensors.items() if name.startswith(_FLOW)}
+    flow = {re.sub(_FLOW, "", name): tensor for name, tensor in tensors.items() if re.match(_FLOW, name)}
     adopted = {f"flow.{name}": tensor for name, tensor in _flow_tensors(flow).items()}
     for name, tensor in tensors.items():
         if name == _POSITIONS:
             _check_constant(name, tensor, frequencies(config.frames))
-        elif not name.startswith(_FLOW):
+        elif not re.match(_FLOW, name):
             adopted[_renamed(name, _VSR)] = (
                 tensor.permute(1, 2, 0).contiguous() if ".norm." in name and tensor.ndim == 3 else tensor
             )
@@ -224,11 +237,19 @@ def _count(names: Mapping[str, Tensor], pattern: str) -> int:
     return len({match[1] for name in names if (match := re.match(pattern, name))})
 
 
-def _options(arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments. Raises ValueError for one that the tensors show, or that doesn't exist."""
-    if others := sorted(arguments.keys() - set(names)):
+def _options(
+    arguments: Mapping[str, Any], names: Iterable[str], shown: Mapping[str, Any], ignored: Collection[str]
+) -> dict[str, Any]:
+    """Return the arguments of these names. Raises ValueError for one that differs from what the tensors show,
+    and for one that is neither shown nor ignored.
+    """
+    for name in arguments.keys() & shown.keys():
+        given, value = arguments[name], shown[name]
+        if given != (list(value) if isinstance(value, tuple) and isinstance(given, list) else value):
+            raise ValueError(f"the config has {name} {given}, but the tensors are of {name} {value}")
+    if others := sorted(arguments.keys() - {*names, *shown, *ignored}):
         raise ValueError(
-            f"the config has {', '.join(others)}, but only what no tensor shows is taken from it: "
-            f"{', '.join(sorted(names))}"
+            f"the config has {', '.join(others)}, which the authors' constructor doesn't; it has: "
+            f"{', '.join(sorted({*names, *shown, *ignored}))}"
         )
-    return dict(arguments)
+    return {name: value for name, value in arguments.items() if name in names}

@@ -8,16 +8,19 @@ the processor's cache, and bounds the memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.cores import dealt, idle_workers
+
 NORM_EPS = 1e-5
 # Values in the widest map of a strip (4 MB in float32): the fastest of 2^17 to 2^21 on a core with
 # 1 MB of cache.
 CPU_STRIP = 2**20
+LEAST_SHARED = 32  # rows of a strip for another worker
 GPU_STRIP = 2**28  # only bounds memory
 
 Span = tuple[int, int]
@@ -107,6 +110,23 @@ def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
     """Return strips of (B, C, H, W) maps, of at least `least` rows, to compute `channels` channels."""
     budget = CPU_STRIP if maps.device.type == "cpu" else GPU_STRIP
     return spans(maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3])))
+
+
+def shared_rows(function: Callable[[Tensor], Tensor], maps: Tensor, halo: int) -> Tensor:
+    """Return `function(maps)` for maps (B, C, H, W) of the same shape; if workers are idle, they compute
+    strips of it, to the same bits. A row depends on `halo` rows on either side; zeros are beyond the map.
+    """
+    height, idle = maps.shape[2], 0 if in_one_piece() else idle_workers()
+    rows = max(LEAST_SHARED, -(-height // (2 * idle + 2)))
+    if not idle or height <= rows:
+        return function(maps)
+
+    def strip(span: Span) -> Tensor:
+        start, stop = span
+        first = max(0, start - halo)
+        return function(maps[:, :, first : stop + halo])[:, :, start - first : stop - first]
+
+    return torch.cat([*dealt(strip, spans(height, rows))], 2)
 
 
 def window(maps: Tensor, span: Span, halo: int, columns: tuple[int, int] = (0, 0)) -> Tensor:

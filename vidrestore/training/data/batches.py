@@ -167,7 +167,7 @@ def _begin_worker(worker: int) -> None:
     they end, too: torch would wait for the process that adopts them.
     """
     end_with_parent()
-    for number in STOPS:
+    for number in (*STOPS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])):
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "alarm"):
         signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE))
@@ -192,5 +192,10 @@ def worker_errors() -> Iterator[None]:
 
 
 def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
-    """Move the tensors of a batch to a device."""
-    return tuple(part.to(device) if isinstance(part, Tensor) else part for part in batch)
+    """Move the tensors of a batch to a device; to a GPU by pinned memory, without waiting for the copy."""
+    is_gpu = device.type == "cuda"
+
+    def moved(tensor: Tensor) -> Tensor:
+        return (tensor.pin_memory() if is_gpu else tensor).to(device, non_blocking=is_gpu)
+
+    return tuple(moved(part) if isinstance(part, Tensor) else part for part in batch)
