@@ -199,7 +199,7 @@ def weights_for(task: str) -> list[str]:
         (("dehaze", "--model", ""), weights_for("dehaze")),
         (("sense", "--model", ""), weights_for("recover")),
         (("denoise", "--encoder", "libx26"), [name for name in ENCODERS if name.startswith("libx26")]),
-        (("bench", "--task", "de"), ["denoise", "dehaze", "derain", "desnow", "deblur"]),
+        (("bench", "--task", "deb"), ["deblur"]),
     ],
     ids=" ".join,
 )

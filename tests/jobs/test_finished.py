@@ -187,6 +187,7 @@ ANOTHER_VIDEO: dict[str, Any] = {
     "chroma_strength": 0.5,
     "grain": 1.0,
     "haze": "always",
+    "dust": "always",
     "scene_detect": False,
     "start": Fraction(1),
     "duration": Fraction(2),

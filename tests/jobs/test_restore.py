@@ -181,7 +181,7 @@ def test_events_tell_the_job_from_its_start_to_its_end(tmp_path, monkeypatch):
 def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path, monkeypatch):
     folder, loaded = tmp_path / "films", list[str]()
     folder.mkdir()
-    for name in ("a.mkv", "b.mkv", "old.denoised.mkv"):
+    for name in ("a.mkv", "b.mkv", "a.denoised.mkv"):
         write_video(folder / name, 3)
     monkeypatch.setattr(
         "vidrestore.restorers.base.load_restorer", lambda task, options: loaded.append(task) or Fake()
