@@ -151,11 +151,13 @@ def _changes(details: Mapping[str, Any]) -> str:
 
 def _deblurred(changes: Mapping[str, Any]) -> str:
     """Describe the blur of the frames: "shake of 12 px undone in 3 of 4 frames, 1 sharp already"."""
-    frames, undone, sharp = changes["frames"], changes["undone"], changes["unchanged"]
-    uneven = max(0, frames - undone - sharp)
+    frames, undone, hopeless = changes["frames"], changes["undone"], changes["hopeless"]
+    sharp = max(0, changes["unchanged"] - hopeless)
+    uneven = max(0, frames - undone - hopeless - sharp)
     parts = [
         (undone, f"shake of {changes['shake']:.0f} px undone"),
         (uneven, "too uneven to undo: slightly sharpened"),
+        (hopeless, "blurred, but its shake can't be undone"),
         (sharp, "sharp already"),
     ]
     present = [(count, words) for count, words in parts if count]

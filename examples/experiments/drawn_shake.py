@@ -1,44 +1,57 @@
 """Judge deblur on photographs blurred as in a laboratory by a shaken camera: evenly, along bent paths.
 
-    python examples/experiments/drawn_shake.py
+    python examples/experiments/drawn_shake.py [--count 24] [--folder stills]
 
-Each of COUNT photographs (`../shared/data/stills`) is reduced to SIDE pixels, blurred in light along a path
-of its own, and gets a little noise. PSNR is that after the best shift, since a path has no position: whole
-pixels, then quarters; BORDER pixels are left out.
+Each of 24 photographs (`../shared/data/stills`) is reduced to SIDE pixels, blurred in light along a path of
+its own, stored by each of four responses, and gets a little noise. PSNR is that of stored values after the
+best shift, since a path has no position: whole pixels, then quarters; BORDER pixels are left out.
+
+`--side 480` judges whole and half kernels too, which smaller pictures are not divided for.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from held_out_table import DATA, rgb_picture
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore import Restorer
-from vidrestore.linear_light import from_light, to_light
+from vidrestore.linear_light import GAMMA, from_light, to_light
 from vidrestore.metrics import psnr
 
-COUNT, SIDE, BORDER, REACH = 24, 320, 15, 6
+SIDE, BORDER, REACH = 320, 15, 6
 EXTENT = (8.0, 24.0)  # pixels of a path
 MOMENTS, NOISE = 400, (0.3, 2.0)  # samples of a path; grey levels
+GRID = np.linspace(0, 1, 4097)  # the 2.2th root of light, by which curves are stored
+BASE = (0, 0.004, 0.02, 0.06, 0.16, 0.35, 0.6, 0.8, 1), (0, 0.01, 0.09, 0.27, 0.52, 0.75, 0.9, 0.97, 1)
+# The stored values of light, by the 2.2th root of light.
+CURVES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "light itself": lambda root: root**GAMMA,
+    "its 2.2th root": lambda root: root,
+    "that with contrast": lambda root: root - 0.1 * np.sin(2 * np.pi * root),
+    "a camera's base curve": lambda root: np.interp(root**GAMMA, *BASE),
+}
 
 
-def photographs(data: Path) -> Iterator[Tensor]:
-    """Yield pictures (3, SIDE, SIDE), reduced by two at least, so that they are sharp."""
-    files = sorted(path for path in (data / "stills").iterdir() if "crop" not in path.name)
-    for path in files[:: len(files) // COUNT][:COUNT]:
+def photographs(folder: Path, count: int, side: int) -> Iterator[Tensor]:
+    """Yield pictures (3, side, side), reduced by two at least, so that they are sharp."""
+    files = sorted(path for path in folder.iterdir() if "crop" not in path.name)
+    for path in files[:: len(files) // count][:count]:
         picture = rgb_picture(path)
-        scale = max(SIDE / min(picture.shape[1:]), 0.4)
-        size = [max(SIDE, round(side * scale)) for side in picture.shape[1:]]
+        scale = max(side / min(picture.shape[1:]), 0.4)
+        size = [max(side, round(length * scale)) for length in picture.shape[1:]]
         small = F.interpolate(picture[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
-        top, left = ((side - SIDE) // 2 for side in size)
-        yield small[:, top : top + SIDE, left : left + SIDE]
+        top, left = ((length - side) // 2 for length in size)
+        yield small[:, top : top + side, left : left + side]
 
 
 def kernel(rng: np.random.Generator) -> Tensor:
@@ -57,15 +70,21 @@ def kernel(rng: np.random.Generator) -> Tensor:
     return (light / light.sum()).float()
 
 
-def shaken(data: Path) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield pictures as given (3, H, W) in 8 bits, sharp, and their kernels."""
-    for number, picture in enumerate(photographs(data)):
+def shaken(pictures: Iterator[Tensor], curve: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pictures as given (3, H, W) in 8 bits, and sharp, both stored by a curve."""
+    for number, picture in enumerate(pictures):
         rng = np.random.default_rng(number)
         path = kernel(rng)
         light = F.pad(to_light(picture)[:, None], [len(path) // 2] * 4, mode="reflect")
-        seen = from_light(F.conv2d(light, path.flip(0, 1)[None, None])[:, 0])
-        noise = torch.from_numpy(rng.normal(size=seen.shape)).float() * rng.uniform(*NOISE) / 255
-        yield (seen + noise).clamp(0, 1).mul(255).round().div(255), picture, path
+        blurred = from_light(F.conv2d(light, path.flip(0, 1)[None, None])[:, 0])
+        noise = torch.from_numpy(rng.normal(size=blurred.shape)).float() * rng.uniform(*NOISE) / 255
+        seen = (stored(blurred, curve) + noise).clamp(0, 1)
+        yield seen.mul(255).round().div(255), stored(picture, curve)
+
+
+def stored(root: Tensor, curve: str) -> Tensor:
+    """Return the values that a curve stores, by the 2.2th root of light."""
+    return torch.from_numpy(np.interp(root.numpy(), GRID, CURVES[curve](GRID))).float()
 
 
 def best_psnr(picture: Tensor, sharp: Tensor) -> float:
@@ -96,18 +115,26 @@ def moved(picture: Tensor, down: float, right: float) -> Tensor:
 
 
 def main(options: Namespace) -> None:
-    deblur, gains = Restorer("deblur"), list[float]()
-    print("| photograph | given (dB) | deblur | |\n|---|---|---|---|")
-    for number, (seen, sharp, _) in enumerate(shaken(options.data)):
-        restored = torch.from_numpy(deblur(seen.permute(1, 2, 0)[None].numpy())[0]).permute(2, 0, 1)
-        before, after = (best_psnr(picture.clamp(0, 1), sharp) for picture in (seen, restored))
-        gains.append(after - before)
-        print(f"| {number} | {before:.2f} | {after:.2f} | {gains[-1]:+.2f} |", flush=True)
-    worse = sum(gain < 0 for gain in gains)
-    print(f"gain {np.mean(gains):+.2f} dB in the mean, {min(gains):+.2f} at least, {worse} worse")
+    deblur = Restorer("deblur")
+    print("| stored | photograph | given (dB) | deblur | |\n|---|---|---|---|---|")
+    for curve in options.curve or CURVES:
+        gains, cpu = list[float](), process_time()
+        pictures = photographs(options.data / options.folder, options.count, options.side)
+        for number, (seen, sharp) in enumerate(shaken(pictures, curve)):
+            restored = torch.from_numpy(deblur(seen.permute(1, 2, 0)[None].numpy())[0]).permute(2, 0, 1)
+            before, after = (best_psnr(picture.clamp(0, 1), sharp) for picture in (seen, restored))
+            gains.append(after - before)
+            print(f"| {curve} | {number} | {before:.2f} | {after:.2f} | {gains[-1]:+.2f} |", flush=True)
+        worse = sum(gain < 0 for gain in gains)
+        mean, least, seconds = np.mean(gains), min(gains), (process_time() - cpu) / len(gains)
+        print(f"{curve}: gain {mean:+.2f} dB, {least:+.2f} at least, {worse} worse, {seconds:.1f} CPU s each")
 
 
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA, help="where the shared pictures lie")
+    parser.add_argument("--folder", default="stills", help="of them, whose pictures are shaken")
+    parser.add_argument("--count", type=int, default=24, help="of the photographs")
+    parser.add_argument("--side", type=int, default=SIDE, help="of the photographs, in pixels")
+    parser.add_argument("--curve", choices=CURVES, action="append", help="stored by it; may be given again")
     main(parser.parse_args())

@@ -5,7 +5,8 @@ motion, and dehaze on haze that isn't the held-out fog.
 
 Real video (`../shared/data/real/video`): PSNR to itself and the mean change of brightness of three
 frames, which should come back as they are. Rain as others painted it (`../shared/data/others/rain`): PSNR as
-given and by derain, single pictures. Straight motion: held-out frames, blurred along paths of 7 to 21 pixels.
+given and by derain, single pictures. Straight motion: held-out frames, blurred along paths of 7 to 21 pixels;
+GoPro: averages of frames of moving cameras (`../shared/data/others/blur_gopro`), single pictures.
 Haze as it is drawn for training, on four clips that nothing is trained on; and even haze, as a machine fills
 a room with, on photos: PSNR as given, by the dark channel prior, and by dehaze. In brackets: the least gain.
 """
@@ -114,6 +115,13 @@ def straight(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
         yield stored(seen.numpy()), clear
 
 
+def average_of_frames(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pictures (1, 3, H, W), averages of frames of a moving camera, and their middle frames."""
+    for path in sorted((data / "others" / "blur_gopro").glob("*_blurred.png")):
+        sharp = path.with_name(path.name.replace("_blurred", "_sharp"))
+        yield rgb_picture(path)[None], rgb_picture(sharp)[None]
+
+
 def alike(one: Tensor, other: Tensor) -> float:
     """PSNR (dB) of pictures (3, H, W)."""
     return psnr(one.permute(1, 2, 0), other.permute(1, 2, 0), 1)
@@ -132,7 +140,8 @@ def main(options: Namespace) -> None:
         table("rain", removers, {"of others": rain_of_others}, options.data)
     if not options.task or "deblur" in options.task:
         sharpeners = {"as given": lambda blurred: blurred[0], **networks_of("deblur", options.weights)}
-        table("blur", sharpeners, {"along straight paths": straight}, options.data)
+        sets = {"along straight paths": straight, "GoPro": average_of_frames}
+        table("blur", sharpeners, sets, options.data)
     if options.task and "dehaze" not in options.task:
         return
     (prior,) = METHODS["dehaze"]

@@ -66,6 +66,7 @@ class OnDevice(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> OnDevice:
+        held = held.resolve_conj()  # a wrapper doesn't carry the mark of a conjugate that isn't computed yet
         made = Tensor._make_wrapper_subclass(
             cls, held.size(), held.stride(), held.storage_offset(), dtype=held.dtype, layout=held.layout
         )

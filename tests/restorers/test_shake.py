@@ -6,34 +6,30 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sample_pictures import write_rgb
+from shaken_pictures import boxes, shaken
 from torch import Tensor
 
 import vidrestore
 from vidrestore.event_log import result_of
 from vidrestore.events import Event, Summary
-from vidrestore.linear_light import from_light, to_light
+from vidrestore.linear_light import to_light
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import shake
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.result_cache import ResultCache
-from vidrestore.restorers.shake import Shake, ShakeRestorer, length_of, ratios, shake_of, spreads
-
-
-def boxes(height: int = 176, width: int = 208) -> Tensor:
-    """A sharp picture (3, H, W) of even rectangles of all sizes, with fine grain of one level."""
-    draw, picture = torch.Generator().manual_seed(7), torch.full((3, height, width), 0.5)
-    for _ in range(120):
-        top, left = (int(torch.randint(0, side - 8, (1,), generator=draw)) for side in (height, width))
-        high, wide = torch.randint(4, 50, (2,), generator=draw).tolist()
-        picture[:, top : top + high, left : left + wide] = torch.rand(3, 1, 1, generator=draw) * 0.8 + 0.1
-    return (picture + torch.randn(picture.shape, generator=draw) / 255).clamp(0, 1)
-
-
-def shaken(picture: Tensor) -> Tensor:
-    """The picture moved evenly by 11 pixels to the right while it was exposed."""
-    light = F.pad(to_light(picture)[:, None], (5, 5, 0, 0), mode="reflect")
-    return from_light(F.conv2d(light, torch.full((1, 1, 1, 11), 1 / 11))[:, 0])
+from vidrestore.restorers.shake import (
+    CAMERA,
+    CONTRASTY,
+    LINEAR,
+    KernelSearch,
+    Shake,
+    ShakeRestorer,
+    length_of,
+    ratios,
+    shake_of,
+    spreads,
+)
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +109,21 @@ def test_a_sharp_picture_comes_out_as_it_is_without_the_network(restorer, no_net
 
 @pytest.mark.parametrize("channels", [3, 1])
 def test_a_shaken_photograph_is_restored_by_its_kernel_alone(restorer, no_network, channels):
-    picture, cache = boxes()[:channels].expand(3, -1, -1), ResultCache()
+    picture, cache = boxes(240, 320)[:channels].expand(3, -1, -1), ResultCache()
     seen = shaken(picture)
     (result,) = restorer.frames(seen[None], (0, 1), cache=cache)
     errors = [(one - picture)[:, 8:-8, 8:-8].square().mean().sqrt() for one in (seen, result)]
     assert errors[1] < 0.85 * errors[0]
     assert cache.shakes == {0: pytest.approx(11, abs=1.5)}
+
+
+def test_what_is_blurred_and_stays_as_it_is_is_not_called_sharp(restorer, no_network, monkeypatch, tmp_path):
+    monkeypatch.setattr(shake, "shake_of", lambda *_, **__: Shake(0.23, is_hopeless=True))
+    source, events = tmp_path / "in.png", list[Event]()
+    write_rgb(source, boxes().mul(255).round().byte().numpy())
+    vidrestore.restore(source, tmp_path / "out.png", task="deblur", device="cpu", on_event=events.append)
+    (done,) = (event for event in events if isinstance(event, Summary))
+    assert result_of(done).endswith(": blurred, but its shake can't be undone")
 
 
 def test_what_is_soft_without_a_kernel_is_left_to_the_network(restorer, brighter, monkeypatch):
@@ -146,11 +151,85 @@ def test_halves_with_different_paths_are_uneven(monkeypatch):
     assert not shake._is_even(to_light(uneven))
 
 
+def test_halves_of_paths_in_one_direction_are_uneven_if_one_is_longer(monkeypatch):
+    monkeypatch.setattr(shake, "PART", 100)
+    paths = torch.zeros(3, 31, 31)
+    paths[0, 15, 11:20], paths[1, 15, 11:21], paths[2, 15, 10:21] = 1 / 9, 1 / 10, 1 / 11
+    light, kernels = torch.rand(3, 176, 400), list[Tensor]()
+    monkeypatch.setattr(shake, "kernel_of", lambda *_: kernels.pop())
+    for longer, is_even in ((1, True), (2, False)):
+        kernels[:] = paths[0], paths[longer]
+        assert shake._is_even(light) is is_even
+
+
+def test_the_response_by_which_a_picture_is_stored_explains_it_best():
+    """Moved by 10 pixels, which are 5 at half the size; with the true kernel the others misfit more."""
+    responses, half = (CAMERA, CONTRASTY, LINEAR), torch.zeros(9, 9)
+    half[4, 2:7] = 1 / 5
+    light = F.pad(to_light(boxes())[:, None], (4, 5, 0, 0), mode="reflect")
+    for response in responses:
+        seen = response.from_light(F.conv2d(light, torch.full((1, 1, 1, 10), 0.1))[:, 0])
+        misfits = [shake.misfit(seen, half, 2e3, one) for one in responses]
+        assert responses[misfits.index(min(misfits))] == response
+
+
+@pytest.mark.parametrize(
+    "doubts, response", [((0.003,), CAMERA), ((0.02, 0.011), CAMERA), ((0.02, 0.003), CONTRASTY)]
+)
+def test_a_less_likely_response_is_taken_if_its_result_strays_less_than_half_as_much(
+    monkeypatch, doubts, response
+):
+    rest = iter([*doubts, 0.1, 0.1])  # of other sparsities
+    kernel = one_pixel()[0, 0]
+    monkeypatch.setattr(shake, "responses_of", lambda *_: [(CAMERA, kernel), (CONTRASTY, kernel)])
+    monkeypatch.setattr(shake, "kernel_of", lambda *_: kernel)
+    monkeypatch.setattr(shake, "strays", lambda *_: next(rest))
+    assert shake._search(boxes(), 2e3).response == response
+
+
+def test_a_kernel_that_its_window_cuts_off_is_searched_for_at_half_the_size(monkeypatch):
+    """One whose result strays less is taken, and enlarged."""
+    cut_off, whole = torch.zeros(31, 31), torch.zeros(31, 31)
+    cut_off[15], whole[15, 8:23] = 1 / 31, 1 / 15
+    searches = iter([KernelSearch(0.004, cut_off, CAMERA), KernelSearch(0.001, whole, CAMERA)])
+    sizes = list[torch.Size]()
+    monkeypatch.setattr(
+        shake, "_search", lambda picture, _: (sizes.append(picture.shape[1:]), next(searches))[1]
+    )
+    monkeypatch.setattr(shake, "refined", lambda light, kernels, *_, enlarge: kernels)
+    result = shake_of(shaken(boxes(200, 208)))
+    assert sizes == [(200, 208), (100, 104)]
+    assert torch.equal(result.kernels[0, 0], whole)
+
+
+def test_a_frames_kernel_must_be_believable_in_its_next_busiest_part(monkeypatch):
+    monkeypatch.setattr(shake, "FRAME_PIXELS", 10_000)
+    line, doubts = torch.zeros(31, 31), list[float]()
+    line[15, 10:21] = 1 / 11
+    monkeypatch.setattr(shake, "kernel_of", lambda *_: line)
+    monkeypatch.setattr(shake, "strays", lambda *_, **__: doubts.pop())
+    for second, is_taken in ((0.01, True), (0.2, False)):
+        doubts[:] = second, 0.001  # from the end
+        result = shake_of(shaken(boxes()), is_photo=False)
+        assert (result.kernels is not None) is is_taken and result.is_hopeless is not is_taken
+
+
+def test_the_busiest_parts_of_a_picture_are_different_ones():
+    picture = torch.zeros(3, 100, 200)
+    picture[:, :50, :100:2], picture[:, 50:, 100::2] = 1.0, 0.5
+    first, second = shake.busiest(picture, 5000, 2)
+    assert first.shape == second.shape == (3, 50, 100)
+    assert first.max() == 1 and second.max() == 0.5
+
+
 def test_in_noise_only_softer_pictures_are_searched_for_a_kernel(monkeypatch):
     searches: list[Tensor] = []
-    monkeypatch.setattr(
-        shake, "best_kernel", lambda light, *_: (searches.append(light), (torch.ones(31, 31) / 31**2, 1.0))[1]
-    )
+
+    def search(picture: Tensor, *_: object) -> KernelSearch:
+        searches.append(picture)
+        return KernelSearch(1.0, one_pixel()[0, 0], CAMERA)
+
+    monkeypatch.setattr(shake, "_search", search)
     draw, line = torch.Generator().manual_seed(3), torch.arange(-8.0, 9)
     squares = F.interpolate(torch.rand(1, 1, 60, 60, generator=draw), scale_factor=6.0)
     noise = torch.randn(3, 344, 344, generator=draw) * 6 / 255
@@ -175,7 +254,7 @@ def test_frames_between_restored_and_declined_ones_are_mixed(restorer, brighter,
     """A kernel of one pixel changes nothing, so that seven tenths of what the network adds are left."""
     pixel = one_pixel()
     accepted, declined = Shake(0.1, pixel), Shake(0.1)
-    monkeypatch.setattr(shake, "strays", lambda *arguments: 1.0)
+    monkeypatch.setattr(shake, "strays", lambda *_, **__: 1.0)
     with_shakes(monkeypatch, restorer, [accepted, accepted, accepted, declined, accepted, declined, declined])
     frames = steps_of_brightness(7)
     results = torch.stack(list(restorer.frames(frames, (0, 7))))
@@ -205,7 +284,8 @@ def test_a_neighbours_kernel_is_tried_where_a_frame_has_none(restorer, brighter,
 
 
 @pytest.mark.parametrize(
-    "picture, words", [(boxes, "sharp already"), (lambda: shaken(boxes()), "shake of 1[0-3] px undone")]
+    "picture, words",
+    [(boxes, "sharp already"), (lambda: shaken(boxes(240, 320)), "shake of 1[0-3] px undone")],
 )
 def test_the_last_line_says_what_was_done(tmp_path, picture, words):
     source, events = tmp_path / "in.png", list[Event]()

@@ -16,7 +16,6 @@ the sum 1; their centroid is within half a pixel of the centre.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +29,7 @@ LEAST_SIDE = 5  # of the coarsest kernel, in pixels
 ROUNDS = 5  # of both estimates on every level
 # Weight of the number of gradients of the sharp picture over that of the next round, and the least.
 SPARSITY_STEP, LEAST_SPARSITY = 1.1, 1e-4
-SPLIT_MOST = 1e5  # where the weight ends that ties the picture to its few gradients, and doubles
+SPLIT_MOST = 1e4  # where the weight ends that ties the picture to its few gradients, and doubles
 KERNEL_WEIGHT = 2.0  # of the square of the kernel
 CONJUGATE_STEPS = 25
 FAINT, LEAST_PART = 0.05, 0.1  # of a kernel's peak; of its light, in a connected part
@@ -74,7 +73,7 @@ def _horizontal(side: int) -> Tensor:
 def _refined(luma: Tensor, kernel: Tensor, sparsity: float) -> tuple[Tensor, float]:
     """Return the kernel after ROUNDS on one level, and the weight for the next level."""
     side, (height, width) = len(kernel), luma.shape
-    blurred, (top, left) = wrapped(luma[None], side)
+    blurred, (top, left) = wrapped(luma[None], side // 2 + 1)
     blurred = blurred[0]
     inside = torch.zeros_like(blurred)
     inside[top + 1 : top + height - 2, left + 1 : left + width - 2] = 1
@@ -93,15 +92,17 @@ def _few_gradients(blurred: Tensor, kernel: Tensor, weight: float) -> Tensor:
     gradients below a limit, which falls, are taken for zero.
     """
     size = blurred.shape
-    spectrum, power = transfer(kernel, size), _gradient_power(size)
+    spectrum, power = transfer(kernel, blurred), _gradient_power(blurred)
     aim, gain = spectrum.conj() * torch.fft.rfft2(blurred), spectrum.abs().square()
     sharp, tie = blurred, 2 * weight
+    gradients, energy = blurred.new_empty(2, *size), torch.empty_like(blurred)
     while tie < SPLIT_MOST:
-        gradients = _gradients(sharp)
-        gradients *= gradients.square().sum(0) >= weight / tie
-        sharp = torch.fft.irfft2(
-            (aim + tie * torch.fft.rfft2(_divergence(gradients))) / (gain + tie * power), size
-        )
+        _gradients(sharp, gradients)
+        torch.mul(gradients[0], gradients[0], out=energy).addcmul_(gradients[1], gradients[1])
+        gradients *= energy.ge_(weight / tie)
+        pull = torch.fft.rfft2(_divergence(gradients, energy))
+        torch.add(aim, pull, alpha=tie, out=pull)
+        sharp = torch.fft.irfft2(pull.div_(torch.add(gain, power, alpha=tie)), size)
         tie *= 2
     return sharp
 
@@ -113,7 +114,11 @@ def _least_squares(latent: Tensor, observed: Tensor, side: int, size: torch.Size
     reach = side - 1
     auto = torch.fft.irfft2(latent.abs().square().sum(0), size).roll((reach, reach), (0, 1))
     cross = torch.fft.irfft2((latent.conj() * observed).sum(0), size).roll((side // 2, side // 2), (0, 1))
-    auto, cross = auto[: 2 * side - 1, : 2 * side - 1], cross[:side, :side]
+    both = torch.stack(
+        (auto[: 2 * side - 1, : 2 * side - 1], F.pad(cross[:side, :side], (0, reach, 0, reach)))
+    )
+    auto, cross = both.cpu()  # small, and the kernel is a loop of small steps
+    cross = cross[:side, :side]
     scale = auto[reach, reach].clamp(min=1e-12)
     canvas = [-(-3 * side // MULTIPLE) * MULTIPLE] * 2
     spectrum, ridge, aim = torch.fft.rfft2(auto / scale, canvas), KERNEL_WEIGHT / scale, cross / scale
@@ -190,13 +195,24 @@ def sharpened(light: Tensor, kernel: Tensor, strength: float) -> Tensor:
     height, width = light.shape[1:]
     blurred, (top, left) = wrapped(light, len(kernel))
     size, inner = blurred.shape[1:], (..., slice(top, top + height), slice(left, left + width))
-    spectrum = phased(transfer(kernel, size), centroid(kernel), size)
+    spectrum = phased(transfer(kernel, blurred), centroid(kernel), blurred)
     prior = SHRINKAGE * _prior_weight(blurred)
     sharp = _sparse(blurred, spectrum, strength, prior, blurred)
     blurred = torch.fft.irfft2(spectrum * torch.fft.rfft2(sharp), size)
     brightest = torch.maximum(blurred[inner], light)
     blurred[inner] = torch.where(light >= CLIPPED, brightest, light)
     return _sparse(blurred, spectrum, strength, prior, sharp)[inner]
+
+
+def blurred_by(kernel: Tensor, light: Tensor) -> Tensor:
+    """Return a picture (C, H, W) blurred by a kernel, as `sharpened` undoes it; beyond its borders it is
+    reflected.
+    """
+    height, width = light.shape[1:]
+    canvas, (top, left) = wrapped(light, len(kernel))
+    spectrum = phased(transfer(kernel, canvas), centroid(kernel), canvas)
+    blurred: Tensor = torch.fft.irfft2(spectrum * torch.fft.rfft2(canvas), canvas.shape[1:])
+    return blurred[:, top : top + height, left : left + width]
 
 
 def _prior_weight(blurred: Tensor) -> Tensor:
@@ -211,7 +227,7 @@ def _sparse(blurred: Tensor, spectrum: Tensor, strength: float, prior: Tensor, s
     one (Krishnan and Fergus, algorithm 1); `prior` (H, W) are the weights of the gradients.
     """
     size = blurred.shape[1:]
-    aim, gain, power = torch.fft.rfft2(blurred), spectrum.abs().square(), _gradient_power(size)
+    aim, gain, power = torch.fft.rfft2(blurred), spectrum.abs().square(), _gradient_power(blurred)
     aim *= spectrum.conj()
     for tie in SPLITTING:
         check_stop()
@@ -234,7 +250,7 @@ def wrapped(planes: Tensor, margin: int) -> tuple[Tensor, tuple[int, int]]:
         planes = planes.transpose(-1, axis)
         length = planes.shape[-1]
         band = -(-(length + 2 * margin) // MULTIPLE) * MULTIPLE - length
-        index = torch.arange(band)
+        index = torch.arange(band, device=planes.device)
         after = planes[..., (length - 2 - index).clamp(min=0)]
         before = planes[..., (band - index).clamp(max=length - 1)]
         fade = 0.5 - 0.5 * torch.cos(math.pi * (index + 1) / (band + 1))
@@ -243,38 +259,50 @@ def wrapped(planes: Tensor, margin: int) -> tuple[Tensor, tuple[int, int]]:
     return planes.contiguous(), (offsets[1], offsets[0])
 
 
-def transfer(kernel: Tensor, size: Sequence[int]) -> Tensor:
-    """Return the spectrum (H, W / 2 + 1) of a kernel on a canvas, its middle pixel at the origin."""
-    canvas = kernel.new_zeros(*size)
-    canvas[: len(kernel), : len(kernel)] = kernel
-    spectrum: Tensor = torch.fft.rfft2(canvas.roll((-(len(kernel) // 2),) * 2, (0, 1)))
+def transfer(kernel: Tensor, canvas: Tensor) -> Tensor:
+    """Return the spectrum (H, W / 2 + 1) of a kernel, its middle at the origin of a canvas (..., H, W)."""
+    side, (height, width) = len(kernel), canvas.shape[-2:]
+    placed = F.pad(kernel.to(canvas.device, non_blocking=True), (0, width - side, 0, height - side))
+    spectrum: Tensor = torch.fft.rfft2(placed.roll((-(side // 2),) * 2, (0, 1)))
     return spectrum
 
 
-def phased(spectrum: Tensor, shift: tuple[float, float], size: Sequence[int]) -> Tensor:
+def phased(spectrum: Tensor, shift: tuple[float, float], canvas: Tensor) -> Tensor:
     """Return the spectrum of what is shifted up and left by a fraction of a pixel."""
-    rows, columns = _frequencies(size)
+    rows, columns = _frequencies(canvas)
     angle = math.tau * (shift[0] * rows + shift[1] * columns)
     return spectrum * torch.polar(torch.ones_like(angle), angle)
 
 
-def _frequencies(size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    return torch.fft.fftfreq(size[0])[:, None], torch.fft.rfftfreq(size[1])[None]
+def _frequencies(canvas: Tensor) -> tuple[Tensor, Tensor]:
+    (height, width), device = canvas.shape[-2:], canvas.device
+    return torch.fft.fftfreq(height, device=device)[:, None], torch.fft.rfftfreq(width, device=device)[None]
 
 
-def _gradient_power(size: Sequence[int]) -> Tensor:
-    """Return the power of the gradients' filters, by frequency."""
-    rows, columns = (2 - 2 * torch.cos(math.tau * line) for line in _frequencies(size))
+def _gradient_power(canvas: Tensor) -> Tensor:
+    """Return the power of the gradients' filters on a canvas (..., H, W), by frequency."""
+    rows, columns = (2 - 2 * torch.cos(math.tau * line) for line in _frequencies(canvas))
     return rows + columns
 
 
-def _gradients(planes: Tensor) -> Tensor:
+def _gradients(planes: Tensor, out: Tensor | None = None) -> Tensor:
     """Return the differences (2, ..., H, W) to the next row and to the next column, periodic."""
-    return torch.stack([planes.roll(-1, axis) - planes for axis in (-2, -1)])
+    differences = planes.new_empty(2, *planes.shape) if out is None else out
+    for axis, difference in zip((-2, -1), differences, strict=True):
+        last = planes.shape[axis] - 1
+        before, after = planes.narrow(axis, 0, last), planes.narrow(axis, 1, last)
+        torch.sub(after, before, out=difference.narrow(axis, 0, last))
+        torch.sub(
+            before.narrow(axis, 0, 1), after.narrow(axis, last - 1, 1), out=difference.narrow(axis, last, 1)
+        )
+    return differences
 
 
-def _divergence(gradients: Tensor) -> Tensor:
+def _divergence(gradients: Tensor, out: Tensor | None = None) -> Tensor:
     """Return the adjoint (..., H, W) of `_gradients`."""
-    down, right = gradients
-    adjoint: Tensor = down.roll(1, -2) - down + right.roll(1, -1) - right
+    adjoint = torch.add(*gradients, out=out).neg_()
+    for axis, difference in zip((-2, -1), gradients, strict=True):
+        last = difference.shape[axis] - 1
+        adjoint.narrow(axis, 1, last).add_(difference.narrow(axis, 0, last))
+        adjoint.narrow(axis, 0, 1).add_(difference.narrow(axis, last, 1))
     return adjoint

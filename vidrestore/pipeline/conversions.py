@@ -182,6 +182,7 @@ class Changes:
     total: float = 0.0  # of the frames' mean absolute changes in grey levels
     # of frames that were searched for motion blur, its length in pixels if it was undone, else 0
     shakes: tuple[float, ...] = ()
+    hopeless: int = 0  # of these frames, blurred and unchanged, since no kernel is believable
     specks: tuple[int, ...] = ()  # of frames that were searched for dust, how many were found
 
     @property
@@ -194,7 +195,11 @@ class Changes:
         """The changes as values of the last event."""
         values = {"frames": self.frames, "unchanged": self.unchanged, "mean": round(self.mean, 3)}
         undone = [length for length in self.shakes if length]
-        shake = {"undone": len(undone), "shake": round(fmean(undone or [0.0]), 1)}
+        shake = {
+            "undone": len(undone),
+            "hopeless": self.hopeless,
+            "shake": round(fmean(undone or [0.0]), 1),
+        }
         if self.specks:
             values |= {"specks": round(fmean(self.specks), 1)}
         return values | (shake if self.shakes else {})
@@ -321,6 +326,7 @@ class RgbConversion:
                 int(self._unchanged),
                 float(self._change),
                 (*self.cache.shakes.values(),),
+                len(self.cache.hopeless),
                 (*self.cache.specks.values(),),
             )
 

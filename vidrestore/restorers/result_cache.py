@@ -19,11 +19,13 @@ class ResultCache:
 
     shakes: by the number of each frame that was searched for motion blur, its length in pixels if it is
         undone, else 0.
+    hopeless: the numbers of those that are blurred and stay as they are, since no kernel is believable.
     specks: by the number of each frame that was searched for dust, how many were found.
     """
 
     def __init__(self) -> None:
         self.shakes: dict[int, float] = {}
+        self.hopeless: set[int] = set()
         self.specks: dict[int, int] = {}
         self.lock = Lock()
         self.results: dict[Hashable, Future[Any]] = {}

@@ -6,6 +6,9 @@ the motion. Is there a kernel (`models.deconvolution`), longer than a lens's own
 gives believable? A wrong kernel leaves ripples: light below black or above white, and more detail in one
 direction than sharp pictures have.
 
+Blur adds light up, and how a camera stores light isn't known of a photograph: of a few responses the one is
+taken by which the picture is explained (`responses_of`). Video is taken for the 2.2th root of light.
+
 A sharp picture stays as it is, bit for bit. A photograph with an even blur is restored by its kernel alone.
 A frame of a video, whose blur is seldom even, and an uneven photograph become a mix of that and the
 network's result; the kernels of neighbouring frames count as well, so that sharpness doesn't flicker. A soft
@@ -25,10 +28,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.linear_light import from_light, to_light
+from vidrestore.cores import dealt
+from vidrestore.linear_light import Response, from_light, to_light
 from vidrestore.models.alignment import LUMA
-from vidrestore.models.deconvolution import CLIPPED, centroid, kernel_of, scaled_kernel, sharpened
-from vidrestore.noise.white import NoiseEstimator
+from vidrestore.models.deconvolution import (
+    CLIPPED,
+    blurred_by,
+    centroid,
+    kernel_of,
+    scaled_kernel,
+    sharpened,
+)
+from vidrestore.noise.white import BLOCK, BLOCKS_PER_FRAME, BlockSet, clipping_bounds, noise_variance
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip
 from vidrestore.tiling import blend_window, tile_spans
@@ -39,10 +50,13 @@ NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure fun
 SOFT = 0.25  # ratio from which no kernel is searched for
 SOFTER = (0.18, 0.22)  # ratios between which the share of the network falls to nothing
 RATIO_PIXELS, KERNEL_PIXELS = 3_000_000, 500_000  # most that softness and a kernel are estimated from
+FRAME_PIXELS = 120_000  # the same for the kernel of a video's frame
 SIDE = 31  # of kernels, in pixels of the picture that they are estimated from
 PART, MARGIN = 240, 32  # parts of that picture that have kernels of their own: side, overlap on each side
 SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # weights of sparsity to try for a kernel; the first alone for frames
-LEAST_SPREAD = 1.25  # pixels along the motion, standard deviation; lenses and sensors blur less
+# Least pixels along the motion, standard deviation, of a photograph's kernel and of a frame's: lenses and
+# sensors blur less.
+LEAST_SPREAD, LEAST_FRAME_SPREAD = 1.25, 1.5
 WIDEST = 52.0  # most of the product of the spreads along and across: more fills the window, as no path does
 STRAY = 0.02  # light below black or above white, beyond which a sample strays
 MOST_STRAYS, FEW_STRAYS = 0.05, 0.005  # shares of samples: of a believable kernel, of one beyond doubt
@@ -53,6 +67,15 @@ UNEVEN_STRENGTH = 0.5  # of that, if the result has more than few strays
 TILE, CACHED = 1024, 32  # side in pixels of what is deconvolved at once; frames
 LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
 ALIKE, EVEN = 0.85, 0.94  # least correlations of kernels: of neighbouring frames to average, of like halves
+EVEN_SPREAD = 1.12  # largest ratio of the spreads of like halves
+EDGE, CUT_OFF = 2, 0.03  # pixels at a window's edge; share of the light there from which a kernel is cut off
+# How cameras store light: as video does, with much contrast, and as it is (scientific pictures). A kernel
+# that is searched for in the middle of the first two is near that of either.
+CAMERA, CONTRASTY, LINEAR = Response(), Response(contrast=1.6), Response(power=1.0)
+MIDDLE = Response(contrast=1.35)
+LINEAR_SHARE = 0.75  # most misfit of LINEAR, over its kernel's spread, in that of MIDDLE
+CAMERA_SHARE = 1.15  # most misfit of CAMERA in that of CONTRASTY
+RELUCTANCE = 2  # factor of the strays of each less likely response
 FRAME_SHARE = 0.3  # of the deconvolution in a frame of a video
 
 
@@ -63,6 +86,8 @@ class Shake(NamedTuple):
     kernels: Tensor | None = None  # (rows, columns, side, side) of an even grid; None if none is believable
     strength: float = STRENGTH
     is_even: bool = True  # both halves of the picture have like kernels
+    response: Response = CAMERA
+    is_hopeless: bool = False  # soft, but no kernel is believable
 
     @property
     def network_share(self) -> float:
@@ -87,13 +112,17 @@ class ShakeRestorer(PictureRestorer):
         windows = [self.window(index, len(clip.frames)) for index in indices]
         halves = steps(("search", "restore"))  # of the progress
         next(halves)
-        shakes = self.cached(clip, chain(*windows), _shakes, CACHED)
+        shakes = self.cached(clip, chain(*windows), self._shakes, CACHED)
         next(halves)
         results = [
             self._result(clip, index, [shakes[neighbour] for neighbour in window])
             for index, window in zip(steps(indices), windows, strict=True)
         ]
         return torch.stack(results)
+
+    def _shakes(self, clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
+        is_photo = len(clip.frames) == 1
+        return [shake_of(clip.frames[index].to(self.device), is_photo=is_photo) for index in steps(indices)]
 
     def _result(self, clip: PreparedClip, index: int, window: Sequence[Shake]) -> Tensor:
         """Return a restored frame; the middle of `window` is its blur, the others those of its neighbours."""
@@ -106,20 +135,19 @@ class ShakeRestorer(PictureRestorer):
         shake = _with_neighbours(source, shake, window) if agreement and shake.softness < SOFT else shake
         agreement = agreement if shake.kernels is not None else 0.0
         if not (agreement or shake.network_share):
+            if shake.is_hopeless:
+                clip.cache.hopeless.add(clip.first + index)
             return source
         (result,) = super()._restored(clip, [index])
         blend = source.lerp(result, shake.network_share)
-        return blend.lerp(result.lerp(undone(source, shake), FRAME_SHARE), agreement) if agreement else blend
+        if not agreement:
+            return blend
+        return blend.lerp(result.lerp(undone(source, shake), FRAME_SHARE), agreement)
 
 
 def deblurrer(options: RestoreOptions) -> PictureRestorer:
     """Return the restorer of `deblur`; weights that the user names work alone."""
     return ShakeRestorer(options) if options.model is None else PictureRestorer("deblur", options)
-
-
-def _shakes(clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
-    is_photo = len(clip.frames) == 1
-    return [shake_of(clip.frames[index].cpu(), is_photo=is_photo) for index in steps(indices)]
 
 
 def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
@@ -130,7 +158,7 @@ def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> S
     if shake.kernels is not None:
         alike = [kernels for kernels, _ in neighbours if _likeness(shake.kernels, kernels) >= ALIKE]
         return shake._replace(kernels=torch.stack(alike).mean(0))
-    light = to_light(source.cpu())
+    light = to_light(busiest(source, FRAME_PIXELS)[0])
     for kernels, strength in neighbours:
         if strays(light, kernels[0, 0], strength) < MOST_STRAYS:
             return shake._replace(kernels=kernels, strength=strength)
@@ -157,37 +185,124 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
     limit = SOFT if noise <= WEAK_NOISE else SOFTER[1]  # noise yields false kernels
     if softness >= limit:
         return Shake(softness)
+    # the kernel, at a size that its window is wide enough for
     while pictures[-1][0].numel() > KERNEL_PIXELS and least_ratio(small := halved(pictures[-1])) < SOFT:
         pictures.append(small)
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
-    light = to_light(busiest(pictures.pop()))
-    kernel, stray = best_kernel(light, strength, SPARSITIES if is_photo else SPARSITIES[:1])
+    if not is_photo:
+        return _shake_of_frame(pictures[-1], strength, Shake(softness))
+    stray, kernel, response = _search(pictures[-1], strength)
+    if edge_share(kernel) > CUT_OFF and min(pictures[-1].shape[1:]) >= 2 * LEAST_SIDE:
+        smaller = halved(pictures[-1])
+        result = _search(smaller, strength)
+        if result.strays < stray and edge_share(result.kernel) <= CUT_OFF:
+            pictures.append(smaller)
+            stray, kernel, response = result
     if stray > MOST_STRAYS or spreads(kernel)[0] < LEAST_SPREAD:
-        return Shake(softness)
-    kernels, is_even = kernel[None, None], not is_photo or _is_even(light)
+        return Shake(softness, is_hopeless=stray > MOST_STRAYS)
+    # kernels of the parts, if one for all isn't beyond doubt, and then at the picture's size
+    kernels, light = kernel[None, None], response.to_light(busiest(pictures.pop(), KERNEL_PIXELS)[0])
+    is_even = _is_even(light)
     if stray > FEW_STRAYS:
         strength *= UNEVEN_STRENGTH
-        if is_photo:
-            parts = [max(1, round(side / PART)) for side in light.shape[1:]]
-            kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
+        parts = [max(1, round(side / PART)) for side in light.shape[1:]]
+        kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
     if pictures:
-        kernels = refined(to_light(pictures.pop()), kernels, strength, enlarge=True)
+        kernels = refined(response.to_light(pictures.pop()), kernels, strength, enlarge=True)
     for _ in pictures:  # a kernel of 61 pixels is fine enough to be enlarged
         side = 2 * kernels.shape[-1] - 1
         larger = [scaled_kernel(part, 2.0, side) for part in kernels.flatten(0, 1)]
         kernels = torch.stack(larger).view(*kernels.shape[:2], side, side)
-    return Shake(softness, kernels, strength, is_even)
+    return Shake(softness, kernels, strength, is_even, response)
 
 
-def best_kernel(light: Tensor, strength: float, sparsities: Sequence[float]) -> tuple[Tensor, float]:
-    """Return the kernel of `light` (3, H, W) whose result has the fewest strays, and their share."""
-    results = list[tuple[Tensor, float]]()
-    for sparsity in sparsities:
-        kernel = kernel_of(luma_of(light), SIDE, sparsity)
-        results.append((kernel, strays(light, kernel, strength)))
-        if results[-1][1] <= FEW_STRAYS:
+def _shake_of_frame(picture: Tensor, strength: float, shake: Shake) -> Shake:
+    """Return the blur of a video's frame (3, H, W): a kernel of its busiest part, if the next busiest, where
+    it isn't searched for, believes it as well.
+    """
+    lights = [to_light(part) for part in busiest(picture, FRAME_PIXELS, 2)]
+    kernel = kernel_of(luma_of(lights[0]), SIDE, SPARSITIES[0])
+    if spreads(kernel)[0] < LEAST_FRAME_SPREAD:
+        return shake
+    stray = max(strays(light, kernel, strength) for light in lights)
+    if stray > MOST_STRAYS:
+        return shake._replace(is_hopeless=True)
+    strength *= UNEVEN_STRENGTH if stray > FEW_STRAYS else 1
+    return shake._replace(kernels=kernel[None, None], strength=strength)
+
+
+class KernelSearch(NamedTuple):
+    """A kernel (side, side) that was found with a response, and the strays of its result."""
+
+    strays: float
+    kernel: Tensor
+    response: Response
+
+
+def _search(picture: Tensor, strength: float) -> KernelSearch:
+    """Return the kernel of a photograph (3, H, W), with the response by which it is most believable."""
+    (part,) = busiest(picture, KERNEL_PIXELS)
+    best, doubt = None, 1
+    for response, first in responses_of(part, strength):
+        result = _searched(part, response, strength, SPARSITIES[0], first)
+        best = result if best is None or doubt * result.strays < best.strays else best
+        doubt *= RELUCTANCE
+        if best.strays <= FEW_STRAYS and response != LINEAR:
             break
-    return min(results, key=lambda result: result[1])
+    assert best is not None
+    for sparsity in SPARSITIES[1:]:
+        if best.strays > FEW_STRAYS:
+            best = min(best, _searched(part, best.response, strength, sparsity), key=lambda one: one.strays)
+    return best
+
+
+def _searched(
+    picture: Tensor, response: Response, strength: float, sparsity: float, first: Tensor | None = None
+) -> KernelSearch:
+    light = response.to_light(picture)
+    kernel = kernel_of(luma_of(light), SIDE, sparsity, first)
+    return KernelSearch(strays(light, kernel, strength), kernel, response)
+
+
+def responses_of(picture: Tensor, strength: float) -> list[tuple[Response, Tensor]]:
+    """Return the responses by which a picture (3, H, W) may be stored, the likeliest first, each with a
+    kernel at half the size.
+
+    Blur adds light up. With another response than the camera's no kernel and sharp picture yield the values
+    that were stored; the misfit of a power prefers low ones, hence the shares.
+    """
+
+    def half_kernel(response: Response) -> Tensor:
+        return kernel_of(luma_of(halved(response.to_light(picture))), SIDE // 4 * 2 + 3, SPARSITIES[0])
+
+    linear, kernel = dealt(half_kernel, (LINEAR, MIDDLE))
+    camera, contrasty, middle = (
+        misfit(picture, kernel, strength, response) for response in (CAMERA, CONTRASTY, MIDDLE)
+    )
+    responses = [(CAMERA, kernel), (CONTRASTY, kernel)]
+    if camera > CAMERA_SHARE * contrasty:
+        responses.reverse()
+    error, limit = misfit(picture, linear, strength, LINEAR), LINEAR_SHARE * middle
+    is_linear = error * spreads(kernel)[0] < limit * spreads(linear)[0]
+    return [(LINEAR, linear), *responses] if is_linear else responses
+
+
+def misfit(picture: Tensor, kernel: Tensor, strength: float, response: Response) -> float:
+    """Return the root mean square of what a picture (3, H, W) at half its size differs by, as stored, if it
+    is deconvolved and blurred again; clipped samples and borders are left out.
+    """
+    light, border = halved(response.to_light(picture)), len(kernel)
+    again = blurred_by(kernel, sharpened(light, kernel, strength))
+    error = response.from_light(again) - response.from_light(light)
+    inner = (..., slice(border, -border), slice(border, -border))
+    counted = ((light > 1 - CLIPPED) & (light < CLIPPED))[inner]
+    mean = (error[inner].square() * counted).sum() / counted.sum().clamp(min=1)
+    return math.sqrt(float(mean))
+
+
+def edge_share(kernel: Tensor) -> float:
+    """Return the share of a kernel's light within EDGE pixels of its window's edge."""
+    return 1 - float(kernel[EDGE:-EDGE, EDGE:-EDGE].sum())
 
 
 def _is_even(light: Tensor) -> bool:
@@ -197,9 +312,12 @@ def _is_even(light: Tensor) -> bool:
     axis = 1 if light.shape[1] > light.shape[2] else 2
     length = light.shape[axis] * 5 // 8
     halves = light.narrow(axis, 0, length), light.narrow(axis, light.shape[axis] - length, length)
-    first, second = (kernel_of(luma_of(half), SIDE, SPARSITIES[0])[None, None] for half in halves)
-    shifts = product((-1, 0, 1), repeat=2)
-    return max(_likeness(first, second.roll(shift, (2, 3))) for shift in shifts) >= EVEN
+    first, second = dealt(lambda half: kernel_of(luma_of(half), SIDE, SPARSITIES[0]), halves)
+    shorter, longer = sorted((spreads(first)[0], spreads(second)[0]))
+    if longer > EVEN_SPREAD * shorter:
+        return False
+    rolled = (second.roll(shift, (0, 1)) for shift in product((-1, 0, 1), repeat=2))
+    return max(_likeness(first[None, None], kernel[None, None]) for kernel in rolled) >= EVEN
 
 
 def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -> Tensor:
@@ -214,7 +332,7 @@ def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -
     side = 2 * side - 1 if enlarge else side
     results = []
     for (down, across), kernel in zip(steps(list(product(*grid))), kernels.flatten(0, 1), strict=True):
-        part = busiest(light[:, slice(*down), slice(*across)])
+        (part,) = busiest(light[:, slice(*down), slice(*across)], KERNEL_PIXELS)
         small = kernel if enlarge else scaled_kernel(kernel, 0.5, side // 4 * 2 + 1)
         result = kernel_of(luma_of(part), side, SPARSITIES[0], small)
         if not enlarge and strays(part, result, strength) > max(FEW_STRAYS, strays(part, kernel, strength)):
@@ -233,7 +351,7 @@ def undone(picture: Tensor, shake: Shake) -> Tensor:
     """Return a picture (3, H, W) deconvolved in parts that are blended, on the same device."""
     assert shake.kernels is not None
     kernels = trimmed(shake.kernels)
-    light, margin = to_light(picture.cpu()), kernels.shape[-1]
+    light, margin = shake.response.to_light(picture), kernels.shape[-1]
     total, weights = torch.zeros_like(light), torch.zeros_like(light[:1])
     rows, columns = (
         [spans_of(side, max(parts, -(-side // TILE)), reach) for reach in (margin, 2 * margin)]
@@ -244,14 +362,13 @@ def undone(picture: Tensor, shake: Shake) -> Tensor:
         (top, bottom), (highest, lowest) = (spans[row] for spans in rows)
         (left, right), (first, last) = (spans[column] for spans in columns)
         sharp = sharpened(light[:, highest:lowest, first:last], kernel, shake.strength)
-        window = blend_window(bottom - top, right - left, 2 * margin)
+        window = blend_window(bottom - top, right - left, 2 * margin).to(light.device)
         total[:, top:bottom, left:right] += (
             window * sharp[:, top - highest : bottom - highest, left - first : right - first]
         )
         weights[:, top:bottom, left:right] += window
-    return from_light(torch.maximum(total / weights, DARKEST * least_around(light, margin // 2))).to(
-        picture.device
-    )
+    sharp = torch.maximum(total / weights, DARKEST * least_around(light, margin // 2))
+    return shake.response.from_light(sharp)
 
 
 def trimmed(kernels: Tensor) -> Tensor:
@@ -287,14 +404,20 @@ def strays(light: Tensor, kernel: Tensor, strength: float) -> float:
 
 def luma_of(picture: Tensor) -> Tensor:
     """Return luma (H, W) of a picture (3, H, W), of display values or of light."""
-    return torch.einsum("chw,c->hw", picture, picture.new_tensor(LUMA))
+    red, green, blue = (weight * plane for weight, plane in zip(LUMA, picture, strict=True))
+    luma: Tensor = red + green + blue
+    return luma
 
 
 def noise_of(picture: Tensor) -> float:
     """Return the sigma of white noise in the luma of a picture (3, H, W), in grey levels."""
-    estimator = NoiseEstimator()
-    estimator.add((255 * luma_of(picture)).numpy())
-    return estimator.sigma()
+    luma = 255 * luma_of(picture)
+    step = max(3, int((luma.numel() / BLOCKS_PER_FRAME) ** 0.5)) | 1
+    windows = luma.unfold(0, BLOCK, step).unfold(1, BLOCK, step).reshape(-1, BLOCK**2)
+    blocks = windows.cpu().numpy()
+    low, high = clipping_bounds(blocks)
+    sample = BlockSet(blocks, ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
+    return math.sqrt(noise_variance(blocks, sample)[0])
 
 
 def least_ratio(picture: Tensor, noise: float = 0.0) -> float:
@@ -313,10 +436,10 @@ def ratios(luma: Tensor, noise: float = 0.0) -> Tensor:
     pairs = torch.stack((2 * (squares.conj() * ones).real - 2 * values.abs().square(), ones.abs().square()))
     near_origin = (slice(None), slice(2 * reach + 1), slice(2 * reach + 1))
     sums, counts = torch.fft.irfft2(pairs, size).roll((reach, reach), (1, 2))[near_origin]
-    angles = torch.arange(DIRECTIONS) * (math.pi / DIRECTIONS)
+    angles = torch.arange(DIRECTIONS) * (math.pi / DIRECTIONS)  # on the CPU, as what is near the origin
     directions = torch.stack((angles.cos(), angles.sin()), -1)[None]
     grid = torch.stack((directions * (NEAR / reach), directions * (FAR / reach)), 1)
-    mean = (sums / counts)[None, None]
+    mean = (sums / counts).cpu()[None, None]
     rings = F.grid_sample(mean, grid, mode="bicubic", align_corners=True)[0, 0] - 2 * (noise / 255) ** 2
     ratio: Tensor = rings[0].clamp(min=0) / rings[1].clamp(min=1e-9)
     return ratio
@@ -342,17 +465,21 @@ def halved(picture: Tensor) -> Tensor:
     return F.avg_pool2d(picture, 2)
 
 
-def busiest(picture: Tensor) -> Tensor:
-    """Return the part (3, h, w) of a picture that has the most detail, of at most KERNEL_PIXELS."""
+def busiest(picture: Tensor, pixels: int, count: int = 1) -> list[Tensor]:
+    """Return the parts (3, h, w) of a picture that have the most detail, of at most so many pixels; the whole
+    picture alone if it has no more. Each is chosen without the detail of those before.
+    """
     height, width = picture.shape[1:]
-    scale = min(1.0, (KERNEL_PIXELS / (height * width)) ** 0.5)
+    scale = min(1.0, (pixels / (height * width)) ** 0.5)
     high, wide = int(height * scale), int(width * scale)
     if scale == 1:
-        return picture
+        return [picture]
     luma = luma_of(picture)
     detail = luma.diff(dim=0)[:, :-1].abs() + luma.diff(dim=1)[:-1].abs()
     tops, lefts = (tile_spans(side, part, part // 2) for side, part in ((height, high), (width, wide)))
-    rows, columns = max(
-        product(tops, lefts), key=lambda place: float(detail[slice(*place[0]), slice(*place[1])].mean())
-    )
-    return picture[:, slice(*rows), slice(*columns)]
+    places, parts = [(slice(*rows), slice(*columns)) for rows, columns in product(tops, lefts)], []
+    for _ in range(count):
+        place = places[int(torch.stack([detail[place].mean() for place in places]).argmax())]
+        parts.append(picture[:, *place])
+        detail[place] = 0
+    return parts
