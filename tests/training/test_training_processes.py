@@ -53,7 +53,10 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_with_130(commands, tmp_path):
         command.send(signal.SIGINT)
         assert command.wait() == 130
     assert command.read("output") == ""
-    assert "stopped: step " in command.said and "Traceback" not in command.said
+    assert "stopped: step " in command.said
+    # the signal may reach Python's own tracker of resources in the middle of its work, which then complains
+    tracebacks = command.said.split("Traceback")[1:]
+    assert all("resource_tracker.py" in traceback for traceback in tracebacks)
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
