@@ -25,7 +25,7 @@ from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequenc
 
 Kind = Literal["pairs", "clips"]  # pairs of pictures, or clips of frames
 # of the pictures in releases; masks beside them are .bmp
-PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
 MOST_NAMES = 8  # most names in a message
 
