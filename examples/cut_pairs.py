@@ -13,6 +13,7 @@ Pairs that were cut before are left alone, so a run that was stopped continues.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -69,7 +70,8 @@ def cut_all(dataset: str, root: Path, output: Path, jobs: int) -> Iterator[int]:
     for name in ("input_crops", "target_crops"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     task = partial(cut, output=folder, side=SIDE, overlap=OVERLAP[dataset])
-    with ProcessPoolExecutor(jobs) as pool:
+    fresh = multiprocessing.get_context("spawn")  # a fork of a process with threads may wait for a lock for ever
+    with ProcessPoolExecutor(jobs, mp_context=fresh) as pool:
         yield from pool.map(task, pairs)
 
 

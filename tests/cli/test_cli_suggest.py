@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shlex
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from vidrestore.cli.app import app
 from vidrestore.evaluation import variant_sheet
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs import suggestion
-from vidrestore.jobs.suggestion import edge_ratio
+from vidrestore.jobs.suggestion import command_line, edge_ratio
 from vidrestore.media.formats import layout_of
 from vidrestore.media.pictures import png, read_rgb
 from vidrestore.tasks import TASKS
@@ -283,3 +284,9 @@ def test_a_video_cut_short_before_the_first_place_is_looked_at_as_far_as_it_goes
     cut_short(film, 0.3)
     assert run(film, "--device", "cpu") == 1
     assert "0 frames that can be decoded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tasks", [["sr"], ["denoise", "sr"]])
+def test_a_name_that_begins_with_a_dash_is_no_option_of_the_suggested_command(tasks):
+    words = shlex.split(command_line("-film.mp4", tasks))
+    assert words[2] == "./-film.mp4"

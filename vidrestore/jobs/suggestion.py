@@ -359,7 +359,8 @@ def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iter
 
 def command_line(source: str, tasks: Sequence[str], strength: float = 1.0) -> str:
     """Return the command that restores a file by these tasks in turn, each at a strength."""
-    name, weaker = shlex.quote(source), strength != 1
+    path = f"./{source}" if source.startswith("-") else source  # or it is read as an option
+    name, weaker = shlex.quote(path), strength != 1
     if len(tasks) == 1:
         return f"vidrestore {tasks[0]} {name}" + (f" --strength {strength:g}" if weaker else "")
     more = "".join(f" --set {task}.strength={strength:g}" for task in tasks if weaker)
