@@ -2,7 +2,8 @@
 
 The tag names the job, by a digest of request, source and weights. A copy that broke off or a disk that failed
 leaves it in place, so the tag also holds a checksum of the video's packets. Other metadata, names and streams
-may be changed, and the file may be put into the same container again: the packets stay the same.
+may be changed, and the file may be put into the same container again with its metadata: the packets stay the
+same.
 """
 
 from __future__ import annotations
