@@ -16,7 +16,7 @@ from av.rational import AVRational
 from av.stream import Discard, Stream
 
 from vidrestore.errors import MediaError
-from vidrestore.media.cut import APART, Cut, seconds
+from vidrestore.media.cut import INTERLEAVING_SECONDS, Cut, seconds
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.log import ErrorCollector, log_level
 from vidrestore.media.probe import (
@@ -282,8 +282,13 @@ class StreamCopier:
     def _seek(self) -> None:
         """Seek near the cut's beginning; not with subtitles, of which an early one may still be on screen."""
         subtitles = any(self.opened.streams[index].type == "subtitle" for index in self.clocks)
-        if self.cut and self.cut.start is not None and self.cut.start > APART and not subtitles:
-            self.opened.seek(int((self.cut.start - APART) * 1_000_000))
+        if (
+            self.cut
+            and self.cut.start is not None
+            and self.cut.start > INTERLEAVING_SECONDS
+            and not subtitles
+        ):
+            self.opened.seek(int((self.cut.start - INTERLEAVING_SECONDS) * 1_000_000))
 
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
         """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`."""
