@@ -84,7 +84,7 @@ def squared_errors(planes: Any, truth: Any) -> Any:
 
 
 def errors_at(errors: Any, sigma: Any) -> Any:
-    """Return (T,) errors of frames at their sigma, from (1 + SIGMAS, T); less than half LEAST_SIGMA is none."""
+    """Return (T,) errors of frames at their sigma, from (1 + SIGMAS, T); too little is none."""
     places = np.interp(np.log(sigma), np.log(SIGMAS), range(1, len(SIGMAS) + 1))
     low = np.minimum(places.astype(int), len(SIGMAS) - 1)
     frames = np.arange(errors.shape[1])
