@@ -43,7 +43,7 @@ def _section(name: str, found: Any) -> list[str]:
         if _has_options(found):
             lines += ["", *_table(found)]
         for method in METHODS:
-            if inspect.isclass(found) and inspect.getdoc(vars(found).get(method)):
+            if inspect.isclass(found) and method in vars(found) and inspect.getdoc(vars(found)[method]):
                 lines += ["", f"### {name}.{method}", "", *_text(vars(found)[method])]
     return lines
 
