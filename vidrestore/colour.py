@@ -153,7 +153,8 @@ def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matri
     coloured = matrix != IDENTITY
     is_full = tags.range == FULL if tags.range else format.family != "yuv"
     if is_full or format.name.startswith("yuvj"):
-        black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
+        black = 0.0
+        luma = 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
         chroma = luma
     else:
         black, luma = 16.0, 219.0
@@ -173,7 +174,8 @@ def _rows(format: PixelFormat, matrix: int) -> Matrix:
         return np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0.0, -0.5]])
     red, blue = LUMA_WEIGHTS[matrix]
     luma = np.array([red, 1 - red - blue, blue])
-    cb, cr = (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)), (np.array([1, 0, 0]) - luma) / (2 * (1 - red))
+    cb = (np.array([0, 0, 1]) - luma) / (2 * (1 - blue))
+    cr = (np.array([1, 0, 0]) - luma) / (2 * (1 - red))
     return np.stack([luma, cb, cr])
 
 

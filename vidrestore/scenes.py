@@ -90,7 +90,8 @@ def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
     height, width = luma.shape
     side = max(1, -(-max(height, width) // THUMBNAIL))
     side = min(side, height, width)
-    rows, columns = height // side, width // side
+    rows = height // side
+    columns = width // side
     kind = np.float32 if luma.dtype.kind == "f" else np.uint32
     sums = luma[: rows * side, : columns * side].reshape(rows, side, columns * side).sum(axis=1, dtype=kind)
     boxes: Thumbnail = sums.reshape(rows, columns, side).sum(axis=2).astype(np.float32)
@@ -108,7 +109,8 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
     by the best shift of `source`, their mean brightness aside.
     """
     height, width = target.shape
-    reach_y, reach_x = -(-height // 4), -(-width // 4)
+    reach_y = -(-height // 4)
+    reach_x = -(-width // 4)
     padded = np.pad(source, ((reach_y, reach_y), (reach_x, reach_x)), mode="edge")
     shifted = np.lib.stride_tricks.sliding_window_view(padded, (height, width)).reshape(-1, height, width)
     remaining = block_variances(shifted - target).min(axis=0)

@@ -114,7 +114,8 @@ def apply_tiled(
     """
     height, width = clip.shape[-2:]
     high, wide = (tile, tile) if isinstance(tile, int) else tile
-    rows, columns = tile_spans(height, high, overlap), tile_spans(width, wide, overlap)
+    rows = tile_spans(height, high, overlap)
+    columns = tile_spans(width, wide, overlap)
     if len(rows) == len(columns) == 1:
         return _run(model, clip, scale)
     sides = scale * min(high, height), scale * min(wide, width)

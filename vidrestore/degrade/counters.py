@@ -46,7 +46,8 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
     first, second, third, fourth = counter
     for number in range(ROUNDS):
         low, high = ((word + number * step) & WORD for word, step in zip(key, KEY_STEPS, strict=True))
-        one, two = first * MULTIPLIERS[0], third * MULTIPLIERS[1]
+        one = first * MULTIPLIERS[0]
+        two = third * MULTIPLIERS[1]
         first = _xor(two >> 32, second).bitwise_xor_(low).bitwise_and_(WORD)
         third = _xor(one >> 32, fourth).bitwise_xor_(high).bitwise_and_(WORD)
         second, fourth = two, one
@@ -66,8 +67,11 @@ class Counters:
     """
 
     def __init__(self, seed: int, step: int, samples: Tensor) -> None:
-        self.key, self.step, self.samples = (seed & WORD, seed >> 32), step, samples
-        self.calls, self._pool = 0, samples[:, None][:, :0]
+        self.key = (seed & WORD, seed >> 32)
+        self.step = step
+        self.samples = samples
+        self.calls = 0
+        self._pool = samples[:, None][:, :0]
 
     def branch(self) -> Counters:
         """Return counters of the same samples with other numbers, whatever is drawn there and here."""
@@ -107,7 +111,8 @@ class Counters:
 
         G. Marsaglia, W. Tsang, "A simple method for generating gamma variables", 2000.
         """
-        count, alpha = len(alphas), constants(alphas)
+        count = len(alphas)
+        alpha = constants(alphas)
         scale = alpha + 2 / 3
         normal = self.normal(TRIES, count)
         cubes = (1 + normal / (9 * scale).sqrt()).clamp(min=1e-6) ** 3
@@ -133,7 +138,8 @@ class Counters:
 
     def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
         """Return (B, `words` or more) numbers; a multiple of that if `finish` makes several of a word."""
-        runs, width = -(-words // (4 * RUN)), max(1, CHUNK // len(self.samples))
+        runs = -(-words // (4 * RUN))
+        width = max(1, CHUNK // len(self.samples))
         parts = []
         for start in range(0, runs, width):
             number = torch.arange(start * RUN, min(start + width, runs) * RUN)[None]
@@ -156,6 +162,7 @@ def _uniform(words: Tensor) -> tuple[Tensor, ...]:
 def _normal(words: Tensor) -> tuple[Tensor, ...]:
     """Transform pairs of uniform numbers (G. Box, M. Muller, 1958)."""
     halves = words.contiguous().view(torch.int16).unflatten(-1, (-1, 4))  # of which two are 0
-    radius = halves[..., 0].float().add_(2**15 + 0.5).mul_(2**-16).log_().mul_(-2).sqrt_()
+    radius = halves[..., 0].float().add_(2**15 + 0.5).mul_(2**-16)
+    radius = radius.log_().mul_(-2).sqrt_()
     angle = halves[..., 1].float().mul_(math.tau / 2**16)
     return angle.cos().mul_(radius), angle.sin_().mul_(radius)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.degrade.counters import Counters, constants
-from vidrestore.degrade.per_sample import changed, filtered, in_turn, of_sample
+from vidrestore.degrade.per_sample import Rows, changed, filtered, in_turn, of_sample
 from vidrestore.degrade.segmentation import COUNT, box_filtered, lowest_rows, members, random_regions
 from vidrestore.linear_light import GAMMA, WAVELENGTHS, to_light
 
@@ -76,8 +76,7 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     relative = constants(tuple(length / WAVELENGTHS[1] for length in WAVELENGTHS))
     colours = relative ** -draw.uniform(*EXPONENT)[:, None]
     density = draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
-    density = density[..., None, None]
-    depths = density * depth
+    depths = density[..., None, None] * depth
     base, gradient = random_airlight(clips, draw)
     in_light = draw.chance(LIGHT_SHARE)
     exposed = draw.chance(EXPOSED_SHARE) & in_light
@@ -86,7 +85,8 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     airlight = torch.where(in_light[:, None, None, None], light, (base * gradient).clamp(max=1))[:, None]
     rgb = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     # add_haze, and the exposure, in place
-    hazy = torch.sub(exposure[:, None] * rgb, airlight).mul_(depths.neg().exp_()).add_(airlight).clamp_(0, 1)
+    hazy = torch.sub(exposure[:, None] * rgb, airlight).mul_(depths.neg().exp_())
+    hazy = hazy.add_(airlight).clamp_(0, 1)
     hazy = changed(hazy, in_light, lambda rows: hazy[rows] ** (1 / GAMMA))
     return Hazy(hazy, depths[:, :, 1:2], light)
 
@@ -98,12 +98,12 @@ def random_airlight(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
     colour = 1 + TINT * draw.normal(3)
     tint = COLOURED * draw.normal() * draw.chance(COLOURED_SHARE)
     colour = colour + tint[:, None] * constants((1.0, 0.1, -1.0))
-    base = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)[..., None, None]
+    base = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)
     slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)[:, None, None, None]
     gradient = 1 + slope * torch.linspace(-1, 1, clips.shape[4])
     patches = 2 * TOWARDS_SUN * draw.chance(UNEVEN_SHARE)[:, None, None, None]
     gradient = gradient * (1 + patches * (_hills(clips, draw)[:, 0] - 0.5))
-    return base, gradient.clamp(min=0)
+    return base[..., None, None], gradient.clamp(min=0)
 
 
 def random_depth(clips: Tensor, draw: Counters) -> Tensor:
@@ -118,33 +118,40 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     shares = torch.cat((shares[:, :3], by_brightness[:, None]), 1)
     shares = shares / shares.sum(1, keepdim=True)
     parts = (_ramp(clips, draw), _ground(clips, draw), _hills(clips, draw), _by_brightness(clips, draw))
-    depth = sum(
-        (of_sample(share) * part for share, part in zip(shares.unbind(1), parts, strict=True)),
-        clips[:, :1, :1, :1, :1] * 0,
-    )
+    weighted = (of_sample(share) * part for share, part in zip(shares.unbind(1), parts, strict=True))
+    smooth = sum(weighted, clips[:, :1, :1, :1, :1] * 0)
     branch = draw.branch()
-    depth = changed(
-        depth, standing, lambda rows: _with_upright_regions(depth[rows], clips[rows], branch.part(rows))
-    )
+
+    def upright(rows: Rows) -> Tensor:
+        return _with_upright_regions(smooth[rows], clips[rows], branch.part(rows))
+
+    depth = changed(smooth, standing, upright)
+    # the range of depths that the clip spans
     one, two = draw.gamma(0.4, 0.4, 0.4, 0.4).unflatten(1, (2, 2)).unbind(1)
     ends = torch.stack((one[:, 0] / one.sum(1), two[:, 0] / two.sum(1)))
-    nearest, farthest = (of_sample(end) for end in (ends.amin(0), ends.amax(0)))
-    lowest, highest = (end((1, 2, 3, 4), keepdim=True) for end in (depth.amin, depth.amax))
-    scaled: Tensor = nearest + (farthest - nearest) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
+    nearest = of_sample(ends.amin(0))
+    farthest = of_sample(ends.amax(0))
+    lowest = depth.amin((1, 2, 3, 4), keepdim=True)
+    extent = depth.amax((1, 2, 3, 4), keepdim=True) - lowest
+    scaled: Tensor = nearest + (farthest - nearest) * (depth - lowest) / extent.clamp(min=1e-6)
     return scaled
 
 
 def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tensor:
     """Return depth (B, T, 1, H, W) with random regions upright at the depth of their lowest row."""
-    regions, height = random_regions(clips, draw), clips.shape[3]
-    lowest, count = lowest_rows(regions), COUNT[1]
+    regions = random_regions(clips, draw)
+    height = clips.shape[3]
+    lowest = lowest_rows(regions)
+    count = COUNT[1]
     upright = depth[:, 0, 0].mean(2).gather(1, lowest) * (0.15 * draw.normal(count)).exp()
     stands = draw.chance(draw.uniform(0.4, 1)[:, None], count)
     top = members(regions[:, clips.shape[1] // 2, : max(1, height // 8)])
+    # the largest region at the top is sky, if it ends high enough
     sky = torch.arange(count) == top.sum((2, 3)).argmax(1, keepdim=True)
     sky = sky & (lowest < SKY_FOOT * (height - 1)) & draw.chance(SKY_SHARE)[:, None]
     farthest = depth.amax((1, 2, 3, 4))[:, None] * draw.uniform(1, 1.5)[:, None]
-    upright, stands = torch.where(sky, farthest, upright), (stands | sky).float()
+    upright = torch.where(sky, farthest, upright)
+    stands = (stands | sky).float()
 
     def of_regions(values: Tensor) -> Tensor:
         return values.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
@@ -155,14 +162,17 @@ def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tenso
 def _ramp(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, 1, 1, H, W): increasing from the bottom to the top, slightly tilted."""
     rows, columns = _plane(clips)
-    tilted = (1 - rows + of_sample(0.2 * draw.normal()) * columns).clamp(0, 1)
+    tilt = of_sample(0.2 * draw.normal())
+    tilted = (1 - rows + tilt * columns).clamp(0, 1)
     return tilted ** of_sample(draw.uniform(0.5, 3))
 
 
 def _ground(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, 1, 1, H, W): a plane that runs to a horizon, and everything above it at one depth."""
     rows, columns = _plane(clips)
-    below = rows - of_sample(draw.uniform(-0.3, 0.7)) + of_sample(0.1 * draw.normal()) * columns
+    horizon = of_sample(draw.uniform(-0.3, 0.7))
+    tilt = of_sample(0.1 * draw.normal())
+    below = rows - horizon + tilt * columns
     return (of_sample(draw.uniform(0.02, 0.4)) / below.clamp(min=1e-3)).clamp(max=1)
 
 
@@ -175,11 +185,10 @@ def _plane(clips: Tensor) -> tuple[Tensor, Tensor]:
 
 def _hills(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, 1, 1, H, W): a smooth random field in [0, 1]."""
-    cells, grid = draw.integers(2, MOST_HILLS + 1, 2), draw.uniform(0, 1, MOST_HILLS, MOST_HILLS)
-    down, across = (
-        _smooth_lines(side, number, MOST_HILLS)
-        for side, number in zip(clips.shape[3:], cells.unbind(1), strict=True)
-    )
+    cells = draw.integers(2, MOST_HILLS + 1, 2)
+    grid = draw.uniform(0, 1, MOST_HILLS, MOST_HILLS)
+    down = _smooth_lines(clips.shape[3], cells[:, 0], MOST_HILLS)
+    across = _smooth_lines(clips.shape[4], cells[:, 1], MOST_HILLS)
     return (down @ grid @ across.mT).clamp_(0, 1)[:, None, None]
 
 
@@ -193,8 +202,10 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
     taps = positions.floor() + torch.arange(-1, 3)
     distance = (positions - taps).abs()
     inner = 1.25 * distance**3 - 2.25 * distance**2 + 1
-    weights = torch.where(distance <= 1, inner, -0.75 * distance**3 + 3.75 * distance**2 - 6 * distance + 3)
-    one_hot = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most)
+    outer = -0.75 * distance**3 + 3.75 * distance**2 - 6 * distance + 3
+    weights = torch.where(distance <= 1, inner, outer)
+    taps = taps.clamp(min=0).minimum(last.float())
+    one_hot = taps[..., None] == torch.arange(most)
     return (weights[..., None] * one_hot).sum(2)
 
 
@@ -203,7 +214,9 @@ def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
     luma = (clips * constants(LUMA)[:, None, None]).sum(2)
     reach = torch.arange(-3, 4).abs() <= draw.integers(1, 4)[:, None]
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))
-    place, knots = smooth.clamp(0, 1) * 5, draw.uniform(0, 1, 6)
+    place = smooth.clamp(0, 1) * 5
+    knots = draw.uniform(0, 1, 6)
     low = place.long().clamp_(max=4)
-    lower, upper = (knots.gather(1, (low + more).flatten(1)).view_as(low) for more in (0, 1))
+    lower = knots.gather(1, low.flatten(1)).view_as(low)
+    upper = knots.gather(1, (low + 1).flatten(1)).view_as(low)
     return torch.lerp(lower, upper, place - low)[:, :, None]

@@ -84,7 +84,8 @@ def filtered(planes: Tensor, lines: Tensor) -> Tensor:
     reach = lines.shape[1] // 2
     planes = F.pad(planes, [reach] * 4, mode="replicate")
     for dim in (2, 3):
-        size, parts = planes.shape[dim] - 2 * reach, lines.view(len(lines), -1, 1, 1, 1).unbind(1)
+        size = planes.shape[dim] - 2 * reach
+        parts = lines.view(len(lines), -1, 1, 1, 1).unbind(1)
         total = planes.narrow(dim, 0, size) * parts[0]
         for number in range(1, len(parts)):  # much faster than a convolution with a group per sample
             total.addcmul_(planes.narrow(dim, number, size), parts[number])

@@ -66,7 +66,8 @@ def evaluate(
             "give `reference` and the clean video, `config` and a training configuration, or `suite` and one "
             "of those that `vidrestore eval --list` shows"
         )
-    device, folder = str(torch_device(device)), None if data is None else Path(data)
+    device = str(torch_device(device))
+    folder = None if data is None else Path(data)
     _check_suite(suite, bool(systems or sets), bool(videos))
     if suite in (None, "bundled"):
         return evaluate_held_out(

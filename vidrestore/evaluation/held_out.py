@@ -70,7 +70,8 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
             entries = {name: values for name, values in card.measured.items() if name.startswith(HELD_OUT)}
     metrics = measured_metrics(local_config, model)
     for name in dict.fromkeys((*metrics, *(entries or ()))):
-        measured, expected = metrics.get(name, {}), (entries or {}).get(name, {})
+        measured = metrics.get(name, {})
+        expected = (entries or {}).get(name, {})
         verdict: Verdict = "" if entries is None else "not listed"
         if expected:
             verdict = "agrees" if agree(measured, expected) else "differs"
@@ -146,7 +147,8 @@ def evaluate_held_out(
         metrics = (
             "Held-out metrics by" if has_held_out else "Metrics on the training data (it holds none out) of"
         )
-        suite, title = f"config {config.name}", f"{metrics} {config}"
+        suite = f"config {config.name}"
+        title = f"{metrics} {config}"
     weights = weights or [*read_manifest()]
     rows: list[Row] = []
     for name in weights:

@@ -50,7 +50,8 @@ def page(result: Result) -> str:
     """Return the HTML of the page."""
     pictures: dict[str, str] = {}
     source = f"<p>{escape(result.source)}</p>" if result.source else ""
-    head, seen = f"<h1>{escape(result.title)}</h1>{source}", [*_comparisons(result, pictures)]
+    head = f"<h1>{escape(result.title)}</h1>{source}"
+    seen = [*_comparisons(result, pictures)]
     if result.suite == REPORT:  # for those who look, before those who check
         facts = ["<h2>Settings and files</h2>", _list(result.protocol)]
         body = [head + _list(result.notes), *seen, _table(result), *_charts(result), *facts]
@@ -130,7 +131,8 @@ def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
 
 
 def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]) -> str:
-    before, after = _middle(comparison.source), _middle(comparison.restored)
+    before = _middle(comparison.source)
+    after = _middle(comparison.restored)
     names = {"given": _picture_key(before, pictures), "restored": _picture_key(after, pictures)}
     panels = []
     if comparison.clean is None:
@@ -175,7 +177,8 @@ def _system(result: Result, clip: ClipMetrics) -> str:
 def _middle(picture: Picture) -> Picture:
     """Crop a picture that is larger than `LARGEST` to its middle."""
     height, width = (min(size, most) for size, most in zip(picture.shape, LARGEST, strict=False))
-    top, left = (picture.shape[0] - height) // 2, (picture.shape[1] - width) // 2
+    top = (picture.shape[0] - height) // 2
+    left = (picture.shape[1] - width) // 2
     return picture[top : top + height, left : left + width]
 
 
@@ -193,7 +196,8 @@ def _plots(result: Result) -> Iterator[str]:
     for drawn in result.plots:
         positions = [position for places, _ in drawn.curves.values() for position in places]
         if positions:
-            unit, ends = UNITS.get(drawn.metric, drawn.metric), (min(positions), max(positions))
+            unit = UNITS.get(drawn.metric, drawn.metric)
+            ends = (min(positions), max(positions))
             title = f"{drawn.title}: {unit}, {drawn.axis}"
             curves = plot(title, unit, drawn.curves, ends, "", logarithmic=drawn.logarithmic)
             yield f"<section><h3>{escape(title)}</h3>{curves}{legend([*drawn.curves])}</section>"

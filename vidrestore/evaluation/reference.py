@@ -88,7 +88,9 @@ def _clip(
         raise MediaError(
             f"{title}: {sizes[0]}, but {reference.name} is {sizes[1]}; compare videos of one size"
         )
-    shape, shift, late = frame[1].shape, frame[0] - clean_frame[0], 0.0
+    shape = frame[1].shape
+    shift = frame[0] - clean_frame[0]
+    late = 0.0
     with ExitStack() as stack:
         can = min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf()
         vmaf = stack.enter_context(Vmaf(shape[1], shape[2], torch.get_num_threads())) if can else None
@@ -98,7 +100,8 @@ def _clip(
                 raise MediaError(
                     f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
                 )
-            restored, clean = frame[1], clean_frame[1]
+            restored = frame[1]
+            clean = clean_frame[1]
             late = max(late, abs(frame[0] - clean_frame[0] - shift))
             pictures = channels_last(restored), channels_last(clean)
             value = psnr(*pictures)

@@ -165,7 +165,8 @@ def _small(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Downscale a picture by area means to fit into `LARGEST`."""
     height, width = picture.shape[:2]
     scale = min(1.0, LARGEST[0] / height, LARGEST[1] / width)
-    down, right = area_matrix(height, int(height * scale)), area_matrix(width, int(width * scale))
+    down = area_matrix(height, int(height * scale))
+    right = area_matrix(width, int(width * scale))
     mixed = torch.einsum("ih,hwc,jw->ijc", down.float(), torch.from_numpy(picture).float(), right.float())
     smaller: NDArray[np.uint8] = mixed.round().to(torch.uint8).numpy()
     return smaller

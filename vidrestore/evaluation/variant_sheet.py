@@ -69,7 +69,9 @@ def write_sheet(
     """Write a sheet, a row for each place and a column for each variant, and return the variants' names.
     Raises MediaError if it can't be written.
     """
-    variants, video, load = variants_of(suggestion), suggestion.info.video, LoadedSteps()
+    variants = variants_of(suggestion)
+    video = suggestion.info.video
+    load = LoadedSteps()
     rows = [
         [_picture(place, variant, video, options or RestoreOptions(), load) for variant in variants]
         for place in places
@@ -114,9 +116,12 @@ def cropped(
     the same field as before.
     """
     pixels = video.format
-    rows, columns = 2 << pixels.chroma_height_shift, 1 << pixels.chroma_width_shift
-    height, width = min(size[0], video.height), min(size[1], video.width)
-    top, left = (video.height - height) // 2 // rows * rows, (video.width - width) // 2 // columns * columns
+    rows = 2 << pixels.chroma_height_shift
+    columns = 1 << pixels.chroma_width_shift
+    height = min(size[0], video.height)
+    width = min(size[1], video.width)
+    top = (video.height - height) // 2 // rows * rows
+    left = (video.width - width) // 2 // columns * columns
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     corners = [pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)]
     areas = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]

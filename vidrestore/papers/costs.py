@@ -94,7 +94,8 @@ class Workload:
 
 def read_workload(table: Table, data: Path) -> Workload:
     """Return the workload of a table's videos in the folder `data`. Raises DatasetError."""
-    part, stride = table.sets[0], table.settings["stride"]
+    part = table.sets[0]
+    stride = table.settings["stride"]
     training, tests = (find(part.dataset, data, split) for split in ("train", part.split))
     clips = [gray_video(clip, part.lines) for clip in divided(cast("Sequences", training), HELD_OUT_SHARE)[0]]
     groups = len(ClipGroups(clips, PATCH, stride, CLIP))

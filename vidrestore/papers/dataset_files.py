@@ -123,7 +123,8 @@ def _size(picture: Tensor) -> str:
 
 def _middle(picture: Tensor, height: int, width: int) -> Tensor:
     """Crop (3, H, W) to a size around its middle; a smaller picture is unchanged."""
-    top, left = (picture.shape[1] - height) // 2, (picture.shape[2] - width) // 2
+    top = (picture.shape[1] - height) // 2
+    left = (picture.shape[2] - width) // 2
     return picture[:, top : top + height, left : left + width] if top >= 0 and left >= 0 else picture
 
 

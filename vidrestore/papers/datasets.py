@@ -186,7 +186,8 @@ def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
 
 def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: str) -> Iterator[File]:
     """Yield the pairs of two folders, sorted by the degraded pictures."""
-    pictures, cleans = _pictures(degraded), _pictures(clean)
+    pictures = _pictures(degraded)
+    cleans = _pictures(clean)
     matches = {stem: match for stem in pictures if (match := re.fullmatch(layout.names, stem))}
     partners = {stem: match.expand(layout.clean_names) for stem, match in matches.items()}
     members = {*partners, *(partners.values() if degraded == clean else ())}
@@ -238,7 +239,8 @@ def _frame_clips(root: Path, folder: Path, layout: Clips) -> Iterator[FrameSeque
     for name in _listed(root / layout.listed) if layout.listed else listing(folder):
         if name in layout.without or (layout.only and name not in layout.only):
             continue
-        large, small = folder / name, small_root / name if small_root else None
+        large = folder / name
+        small = small_root / name if small_root else None
         frames = _pictures(large)
         _check_frames(root, large, len(frames), layout)
         if not frames:

@@ -55,7 +55,8 @@ class PrintedForm:
 
 def printed_form(model: Model, systems: Collection[str] = (), column: str = "") -> PrintedForm:
     """Return the system that a network is in a table with these `systems` and columns of this meaning."""
-    family, config = model.card.family, cast("Any", model.network.config)
+    family = model.card.family
+    config = cast("Any", model.network.config)
     if family == "mb-taylorformer":
         return _taylorformer_form(config, systems)
     if family == "vsr-transformer":

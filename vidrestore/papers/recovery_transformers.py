@@ -132,9 +132,12 @@ class VitBlock(nn.Module):
     def __init__(self, config: VitConfig) -> None:
         super().__init__()
         width = config.width
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.projection = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
-        self.expand, self.contract = nn.Linear(width, config.hidden), nn.Linear(config.hidden, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.projection = nn.Linear(width, width)
+        self.expand = nn.Linear(width, config.hidden)
+        self.contract = nn.Linear(config.hidden, width)
 
 
 class Vit(RecoverySystem):
@@ -168,7 +171,8 @@ class Affine:
     """A linear layer whose product is in `dtype`, whatever the dtype of the tokens."""
 
     def __init__(self, layer: nn.Linear, dtype: torch.dtype, linear: type[Linear]) -> None:
-        self.product, self.bias = Product(layer.weight, dtype, linear), layer.bias
+        self.product = Product(layer.weight, dtype, linear)
+        self.bias = layer.bias
 
     def __call__(self, tokens: Tensor) -> Tensor:
         result = on_tokens(self.product, tokens)
@@ -179,7 +183,9 @@ class BlockAt:
     """A block on tokens (B, T, width)."""
 
     def __init__(self, block: VitBlock, heads: int, dtype: torch.dtype, linear: type[Linear]) -> None:
-        self.norm1, self.norm2, self.heads = block.norm1, block.norm2, heads
+        self.norm1 = block.norm1
+        self.norm2 = block.norm2
+        self.heads = heads
         layers = (block.qkv, block.projection, block.expand, block.contract)
         self.qkv, self.projection, self.expand, self.contract = (
             Affine(layer, dtype, linear) for layer in layers

@@ -60,13 +60,15 @@ MATLAB_LUMA = (65.481, 128.553, 24.966)  # weights of rgb2ycbcr for R, G, B in [
 def rgb_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR over all samples and SSIM as the mean of the channels; uint8, or floats in [0, 1]."""
     top = 255.0 if restored.dtype == torch.uint8 else 1.0
-    output, target = channels_last(restored), channels_last(clean)
+    output = channels_last(restored)
+    target = channels_last(clean)
     return {"psnr": psnr(output, target, top), "ssim": ssim(output, target, top)}
 
 
 def luma_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR and SSIM of BasicSR's Y (BT.601, limited range, not rounded) of uint8 pictures."""
-    output, target = basicsr_luma(restored), basicsr_luma(clean)
+    output = basicsr_luma(restored)
+    target = basicsr_luma(clean)
     return {"psnr": psnr(output, target), "ssim": ssim(output, target)}
 
 
@@ -84,7 +86,8 @@ def matlab_luma(picture: Tensor) -> NDArray[np.uint8]:
 
 def matlab_luma_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR and SSIM of `matlab_luma` of uint8 pictures, as the deraining papers' scripts do."""
-    output, target = matlab_luma(restored), matlab_luma(clean)
+    output = matlab_luma(restored)
+    target = matlab_luma(clean)
     return {"psnr": psnr(output, target), "ssim": ssim(output, target)}
 
 
@@ -101,11 +104,15 @@ def volume_ssim(restored: Tensor, clean: Tensor, top: float) -> float:
     """Return the SSIM of a colour picture read as a volume, as MATLAB's `ssim` does: an 11x11x11 Gaussian
     window that mixes the channels, borders padded by replication, the mean over all positions.
     """
-    a, b = restored.double(), clean.double()
-    mean_a, mean_b = _smooth(a), _smooth(b)
-    variance_a, variance_b = _smooth(a * a) - mean_a**2, _smooth(b * b) - mean_b**2
+    a = restored.double()
+    b = clean.double()
+    mean_a = _smooth(a)
+    mean_b = _smooth(b)
+    variance_a = _smooth(a * a) - mean_a**2
+    variance_b = _smooth(b * b) - mean_b**2
     covariance = _smooth(a * b) - mean_a * mean_b
-    c1, c2 = (SSIM_K1 * top) ** 2, (SSIM_K2 * top) ** 2
+    c1 = (SSIM_K1 * top) ** 2
+    c2 = (SSIM_K2 * top) ** 2
     index = (
         (2 * mean_a * mean_b + c1)
         * (2 * covariance + c2)
@@ -168,7 +175,8 @@ def measure_pictures(
     table: Table, part: TableSet, pairs: Sequence[Pair], systems: Sequence[System], shown_count: int
 ) -> Iterator[ClipMetrics]:
     """Yield the metrics of every system on every picture, with a comparison of the first `shown_count`."""
-    task, column = table.settings["task"], part.columns[0]
+    task = table.settings["task"]
+    column = part.columns[0]
     restorers = [picture_restorer(task, system) for system in systems]
     for number, pair in enumerate(pairs):
         degraded, clean = read_pair(pair)
@@ -229,7 +237,8 @@ def measure_enlarging(
     """Yield the metrics of every system and channel on every clip. `measured_frames` are the indices of the
     frames to enlarge and measure, all of them if empty.
     """
-    enlargers, channels = [enlarger(system) for system in systems], table.settings["channels"]
+    enlargers = [enlarger(system) for system in systems]
+    channels = table.settings["channels"]
     for number, sequence in enumerate(sequences):
         clean = stacked(map(_cropped, clean_frames(sequence)), sequence.name)
         small = small_frames(sequence, clean, bool(table.settings.get("made")))

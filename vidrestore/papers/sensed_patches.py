@@ -142,7 +142,8 @@ def gray_video(sequence: FrameSequence, lines: int, most_frames: int = FRAMES) -
 def downscaled(frames: Tensor, lines: int) -> Tensor:
     """Downscale by area means: (T, H, W) uint8 -> (T, lines, floor(W * lines / H)) uint8."""
     height, width = frames.shape[1:]
-    down, right = area_matrix(height, lines), area_matrix(width, width * lines // height)
+    down = area_matrix(height, lines)
+    right = area_matrix(width, width * lines // height)
     small: Tensor = (down @ frames.double() @ right.mT).round_()
     return small.to(torch.uint8)
 

@@ -116,7 +116,8 @@ def random_set_clip(
     large = read_frames(clip.clean[span])
     small = read_frames(clip.degraded[span]) if config.read_small else None
     height, width = _small_size(clip, config.crop, large, small)
-    top, left = int(rng.integers(height - config.crop + 1)), int(rng.integers(width - config.crop + 1))
+    top = int(rng.integers(height - config.crop + 1))
+    left = int(rng.integers(width - config.crop + 1))
     low_resolution = (
         _downscaled_crop(large, top, left, config.crop)
         if small is None

@@ -34,7 +34,8 @@ class RayTasks:
     def __init__(self, *, cpus: int | None = None) -> None:
         self.ray = _connect()
         resources = self.ray.cluster_resources()
-        gpus, all_cpus = int(resources.get("GPU", 0)), max(1, int(resources.get("CPU", 1)))
+        gpus = int(resources.get("GPU", 0))
+        all_cpus = max(1, int(resources.get("CPU", 1)))
         self.cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
         self.count = gpus or all_cpus // self.cpus
         self._resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.cpus}
@@ -51,7 +52,8 @@ class RayTasks:
         """Return the request as a task needs it, which works in another folder, with the resources of its
         own.
         """
-        options, on_gpu = request.options, "num_gpus" in self._resources
+        options = request.options
+        on_gpu = "num_gpus" in self._resources
         threads = options.threads if on_gpu else options.threads or self.cpus
         device_request = request.with_options(
             device="cuda" if on_gpu else "cpu", threads=threads, work_dir=_absolute(options.work_dir)

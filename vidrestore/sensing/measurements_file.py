@@ -140,7 +140,8 @@ class PatchGrid:
 
     def cut(self, planes: Tensor) -> Tensor:
         """Cut (T, height, width) planes into (T, count, N) patches."""
-        below, right = self.rows * self.patch - self.height, self.columns * self.patch - self.width
+        below = self.rows * self.patch - self.height
+        right = self.columns * self.patch - self.width
         if below or right:
             planes = F.pad(planes[:, None], (0, right, 0, below), mode="replicate")[:, 0]
         cells = planes.reshape(-1, self.rows, self.patch, self.columns, self.patch)
@@ -231,10 +232,13 @@ class MeasurementWriter:
         overwrite: bool = False,
         job: str = "",
     ) -> None:
-        self.output, self.measured, self.overwrite = output, measured, overwrite
+        self.output = output
+        self.measured = measured
+        self.overwrite = overwrite
         self.job = job
         self.dtype = "F16" if half else "F32"
-        self.pts, self.durations = array("q"), array("q")
+        self.pts = array("q")
+        self.durations = array("q")
         self._room = len(self._header(_MOST_FRAMES))
         try:
             remove_partials(Path(output))
@@ -323,7 +327,8 @@ class MeasurementReader:
                     f"version {VERSION}; recover with the version that wrote it, or measure the video again"
                 )
             try:
-                self.measured, self.job = Measured.from_metadata(metadata), metadata.get("job")
+                self.measured = Measured.from_metadata(metadata)
+                self.job = metadata.get("job")
                 self._check_tensors(stream)
             except (KeyError, TypeError, ValueError, MediaError) as error:
                 reason = f"{type(error).__name__}: {error}"
@@ -375,7 +380,8 @@ class MeasurementReader:
         frames = parts["measurements"].get_shape()[0]
         for name, part in parts.items():
             more = [self.measured.patches, self.measured.measurements] if name == "measurements" else []
-            shape, expected = part.get_shape(), [frames, *more]
+            shape = part.get_shape()
+            expected = [frames, *more]
             if shape != expected or not frames or part.get_dtype() not in dtypes[name]:
                 raise ValueError(f"{name} {part.get_dtype()} of shape {shape}, but {expected} was expected")
 

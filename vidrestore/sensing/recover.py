@@ -61,8 +61,10 @@ def recover(
     `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
     fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
     """
-    options, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore_event
-    source, target = os.fspath(source), Target.of(output)
+    options = chosen_options(RecoverOptions, options, overrides)
+    emit = on_event or ignore_event
+    source = os.fspath(source)
+    target = Target.of(output)
     target.make_folder()
     target.check(Source(source), overwrite=True, cfr=options.cfr)
     reader = MeasurementReader(source)
@@ -216,7 +218,8 @@ class Recoverer:
 
     def _native(self, measurements: Tensor, times: list[tuple[int, int]]) -> list[NDArray[Any]]:
         """Return the last frames of all planes, one per entry of `times`, as they are stored."""
-        grids, pixels = self.measured.grids, self.measured.video.format
+        grids = self.measured.grids
+        pixels = self.measured.video.format
         parts = measurements.split([grid.count for grid in grids], dim=1)
         planes = (self._plane(part, grid, times) for part, grid in zip(parts, grids, strict=True))
         return [stored_samples([plane], pixels)[0] for plane in planes]

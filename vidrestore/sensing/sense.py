@@ -65,8 +65,10 @@ def sense(
     (`rate=0.2`) and win over `options`. Sound and all other streams are left out. Raises VidRestoreError;
     then there is no output.
     """
-    options, emit = chosen_options(SenseOptions, options, overrides), on_event or ignore_event
-    source, output = os.fspath(source), os.fspath(output)
+    options = chosen_options(SenseOptions, options, overrides)
+    emit = on_event or ignore_event
+    source = os.fspath(source)
+    output = os.fspath(output)
     if not output.endswith(SUFFIX):
         raise MediaError(
             f"{output}: measurements are written as {SUFFIX}; give `output` a name such as video{SUFFIX}"
@@ -136,7 +138,8 @@ def sensing_model(options: SenseOptions, device: torch.device) -> Model:
 def _sense(
     reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener, job: str
 ) -> Summary:
-    network, info = cast(GroupNetwork, model.network), reader.info
+    network = cast(GroupNetwork, model.network)
+    info = reader.info
     measured = Measured(
         model=model.card.name,
         sha256=model.card.sha256,
@@ -148,7 +151,8 @@ def _sense(
         left_out=tuple(other_kinds(info)),
         video=info.video,
     )
-    total, began = expected_frames(info, WHOLE), time.monotonic()
+    total = expected_frames(info, WHOLE)
+    began = time.monotonic()
     details = {name: getattr(measured, name) for name in ("rate", "measurements", "patches")}
     emit(Planned(info.path, total, details=details))
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
@@ -177,7 +181,10 @@ class Sensor:
         sigma: float,
         seed: int,
     ) -> None:
-        self.network, self.pixels, self.grids, self.sigma = network, pixels, grids, sigma
+        self.network = network
+        self.pixels = pixels
+        self.grids = grids
+        self.sigma = sigma
         self.generator = torch.Generator().manual_seed(seed)
         self.device = next(network.parameters()).device
         self.uploads = None if self.device.type == "cpu" else Uploads(self.device, len(grids))

@@ -126,8 +126,11 @@ class Run:
     def __init__(
         self, config: RunConfig, output: Path, device: torch.device, group: ProcessGroup | None = None
     ) -> None:
-        self.config, self.output, self.group = config, output, group or ProcessGroup()
-        count, parts = self.group.share.count, config.training.accumulate
+        self.config = config
+        self.output = output
+        self.group = group or ProcessGroup()
+        count = self.group.share.count
+        parts = config.training.accumulate
         if config.training.batch % (count * parts):
             divided = f"{count} processes" + f" and {parts} parts each (training.accumulate)" * (parts > 1)
             raise ConfigError(
@@ -237,7 +240,8 @@ class Run:
         stops: Callable[[], bool],
     ) -> None:
         """Take all remaining steps, or until a process stops, with validations and checkpoints in between."""
-        settings, device = self.config.training, self.learner.device
+        settings = self.config.training
+        device = self.learner.device
         saved = read = time.monotonic()
         began = saved - self.seconds
         on_event(Reached("train"))
@@ -317,7 +321,8 @@ class Run:
     def validate(self, held_out: Any) -> Validated:
         """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
-        average, objective = self.learner.average, self.learner.objective
+        average = self.learner.average
+        objective = self.learner.objective
         # whole pictures are dealt to all processes; of other data the first one validates for all
         if self.group.first or isinstance(held_out, HeldOutPictures):
             measured = objective.measure(average, held_out, self.group.average)
@@ -374,7 +379,8 @@ class Run:
     def _write_weights(self, path: Path) -> None:
         """Write the averaged network in half precision, with its training and held-out metrics."""
         if self.group.first:
-            average, curve = self.learner.average, self.validations.curve
+            average = self.learner.average
+            curve = self.validations.curve
             write_weights(
                 path,
                 average,

@@ -53,7 +53,8 @@ def recompute_activations(network: nn.Module) -> None:
 
 def check_speed(config: RunConfig, network: nn.Module) -> None:
     """Raise ConfigError for `recompute` and `compile` if the network can't make use of them."""
-    settings, is_picture_network = config.training, not hasattr(network, "measure")
+    settings = config.training
+    is_picture_network = not hasattr(network, "measure")
     has_units = any(isinstance(module, UNITS) for module in network.modules())
     for name, holds in (("recompute", has_units), ("compile", is_picture_network)):
         if getattr(settings, name) and not holds:
@@ -133,7 +134,8 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
 
 def _matching_parameters(network: nn.Module, source: nn.Module) -> dict[str, Tensor] | None:
     """Return the parameters of `source` by name if it is the same network or a part of it, else None."""
-    settings, source_settings = settings_of(network), settings_of(source)
+    settings = settings_of(network)
+    source_settings = settings_of(source)
     if type(source) is type(network):
         merged_settings = source_settings | {name: settings[name] for name in FREE if name in settings}
         if merged_settings in (settings, settings | {"tasks": ()}):

@@ -120,7 +120,8 @@ class GroupObjective(Objective):
         return {"rate": round(rate, RATE_DIGITS)} | noise
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
-        rate, stated = sensing_rate(network), config.parameters.get("rate")
+        rate = sensing_rate(network)
+        stated = config.parameters.get("rate")
         if rate is not None and stated is not None and abs(stated - rate) > 0.5 * 10**-RATE_DIGITS:
             raise ConfigError(
                 f"{config.path}: [parameters] rate is {stated:g}, but model.measurements is a rate of "
@@ -137,7 +138,8 @@ class GroupObjective(Objective):
 
     def parts(self, batch: tuple[Any, ...], count: int) -> Iterator[tuple[Objective, tuple[Any, ...]]]:
         """Yield the whole batch with smaller shares, since the noise is that of the whole."""
-        first, processes = self.share.rank * count, self.share.count
+        first = self.share.rank * count
+        processes = self.share.count
         for number in range(count):
             yield type(self)(self.settings, Share(first + number, processes * count)), batch
 
@@ -152,7 +154,9 @@ class PairObjective(Objective):
     settings: PairTrainingConfig
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        rate, decay, betas = self.settings.learning_rate, self.settings.weight_decay, self.settings.betas
+        rate = self.settings.learning_rate
+        decay = self.settings.weight_decay
+        betas = self.settings.betas
         parameters = network.parameters()
         return torch.optim.AdamW(parameters, lr=rate, betas=betas, weight_decay=decay, fused=True)
 
@@ -166,7 +170,8 @@ class PairObjective(Objective):
         return picture_loss(restored, clean)
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
-        data, form = config.data, PictureForm.of(network)
+        data = config.data
+        form = PictureForm.of(network)
         frames = data.frames if isinstance(data, PairDataConfig) else 1
         if frames != form.frames:
             raise ConfigError(
@@ -221,7 +226,8 @@ class ClipObjective(Objective):
         return charbonnier(restored - large)
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
-        data, check_size = config.data, getattr(network, "check_size", None)
+        data = config.data
+        check_size = getattr(network, "check_size", None)
         if check_size and isinstance(data, ClipDataConfig | ClipSetConfig):
             try:
                 check_size(data.frames, data.crop, data.crop)
@@ -315,7 +321,8 @@ def validation_sigmas(sigmas: tuple[float, ...]) -> tuple[float, ...]:
     """Return the levels to validate at: the single one trained, or the usual ones in the range, or its
     geometric mean if there are none.
     """
-    low, high = sigmas[0], sigmas[-1]
+    low = sigmas[0]
+    high = sigmas[-1]
     levels = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
     return levels or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
 

@@ -65,7 +65,8 @@ class StepLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.steps, self.losses = array("q"), array("d")
+        self.steps = array("q")
+        self.losses = array("d")
         self._stream: IO[bytes] | None = None
 
     def __call__(self, event: Event) -> None:

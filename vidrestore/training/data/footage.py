@@ -59,10 +59,13 @@ class Footage:
     ) -> None:
         if not clips and not stills:
             raise ConfigError("no clips and no photos to train on; check data.clips and data.stills")
-        self.clips, self.stills, self.frames = list(clips), list(stills), frames
+        self.clips = list(clips)
+        self.stills = list(stills)
+        self.frames = frames
         self._photos = frozenset(stills)
         self.still_share = still_share if stills and clips else float(bool(stills))
-        self.cache_bytes, self.decoded = cache_bytes, decoded or {}
+        self.cache_bytes = cache_bytes
+        self.decoded = decoded or {}
         self._cache: OrderedDict[Path, Window] = OrderedDict()
         self._codings: dict[Path, Coding] = {}
 
@@ -169,7 +172,9 @@ class PlaneSource(BatchSource):
     """
 
     def __init__(self, footage: Footage, seed: int, camera: Camera) -> None:
-        self.footage, self.seed, self.camera = footage, seed, camera
+        self.footage = footage
+        self.seed = seed
+        self.camera = camera
         self._planes: Planes | None = None
 
     @property

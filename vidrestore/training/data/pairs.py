@@ -121,10 +121,13 @@ class PairSource(PlaneSource):
         the clean ones have four more channels: the optical depth of green, and the airlight's R, G and B in
         linear light.
         """
-        config, samples = self.config, range(size)[share.of(size)]
-        clean, draws = self._windows(step, size, samples, config.frames), self.counters(step, samples, 1)
+        config = self.config
+        samples = range(size)[share.of(size)]
+        clean = self._windows(step, size, samples, config.frames)
+        draws = self.counters(step, samples, 1)
         primary = draws.integers(0, len(config.degradations))
-        untouched, recompressed = draws.chance(config.untouched), draws.chance(config.recompressed)
+        untouched = draws.chance(config.untouched)
+        recompressed = draws.chance(config.recompressed)
         if self.finds_haze:
             inputs, depth, airlight = random_scattering(clean, draws)
             inputs = torch.where(of_sample(untouched), clean, inputs)
@@ -133,7 +136,8 @@ class PairSource(PlaneSource):
             inputs = self._compressed(inputs, recompressed, draws)
             return quantised(inputs)[:, 0], torch.cat(truth, 1)
         if config.distracted:
-            object_draws, mask = draws.branch(), draws.chance(config.distracted)
+            object_draws = draws.branch()
+            mask = draws.chance(config.distracted)
             clean = degraded(clean, mask, one_by_one(add_moving_objects), object_draws)
         averages = {}
         if "blur" in config.degradations:
@@ -167,7 +171,8 @@ class PairSource(PlaneSource):
         averages = {}
         for row, (sample, length) in enumerate(zip(samples, lengths, strict=True)):
             if length >= 0:
-                exposure, part = EXPOSURES[length], range(sample, sample + 1)
+                exposure = EXPOSURES[length]
+                part = range(sample, sample + 1)
                 clip = self._windows(step, size, part, self.config.frames * exposure)[0]
                 if motion(clip) < MOST_MOTION:
                     averages[row] = clip[exposure // 2 :: exposure], average_exposures(clip, exposure)
@@ -184,7 +189,8 @@ class PairSource(PlaneSource):
         """Return clips (B, T, 3, S, S), each with its degradation, some with a second; `averages` are
         blurred.
         """
-        names, order = self.config.degradations, list(BATCHED)
+        names = self.config.degradations
+        order = list(BATCHED)
         second = torch.full_like(primary, -1)
         if self.config.combined:
             after = [[order.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]

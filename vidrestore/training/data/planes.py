@@ -59,7 +59,10 @@ class Planes:
     """
 
     def __init__(self, shots: Iterable[Shot], side: int, loader: Callable[[int], Shot]) -> None:
-        self.loader, self.numbers, sizes, stills = loader, list[int](), list[Any](), list[bool]()
+        self.loader = loader
+        self.numbers = list[int]()
+        sizes = list[Any]()
+        stills = list[bool]()
         for number, shot in enumerate(shots):
             if min(shot.planes[0].shape[1:]) >= side or shot.still:
                 self.numbers.append(number)
@@ -71,7 +74,8 @@ class Planes:
             )
         self.sizes = torch.tensor(sizes)  # (N, 3): frames, rows and columns
         still = torch.tensor(stills)
-        self.stills, self.clips = still.nonzero()[:, 0], (~still).nonzero()[:, 0]
+        self.stills = still.nonzero()[:, 0]
+        self.clips = (~still).nonzero()[:, 0]
 
     def rgb(self, view: View) -> Tensor:
         """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1].
@@ -91,7 +95,8 @@ class Planes:
         ]
         parts = [_sampled(luma, crop, [crop.rows, crop.columns])]
         parts += [_sampled(plane, crop, places, shot.steps) for plane in chroma]
-        stacked, matrix = torch.stack(parts, 1), torch.tensor(shot.matrix)
+        stacked = torch.stack(parts, 1)
+        matrix = torch.tensor(shot.matrix)
         rgb = (matrix[:, :3] @ stacked.flatten(2) + matrix[:, 3:]).view_as(stacked)
         return rgb.mT if crop.transposed else rgb
 
@@ -105,7 +110,8 @@ def pan_of(planes: tuple[Tensor, ...], crop: View) -> tuple[Tensor, ...]:
 def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, int] = (1, 1)) -> Tensor:
     """Return (T, S, S) of a plane at rows and columns (T, S) in its samples; `steps` as in Shot."""
     height, width = plane.shape[1:]
-    indices, weights = list[Tensor](), list[Tensor | None]()
+    indices = list[Tensor]()
+    weights = list[Tensor | None]()
     for place, step, length in zip(places, steps, (height, width), strict=True):
         stretch = (crop.stretch / step).clamp(min=1)
         if float(stretch.max()) == 1 and bool((place == place.round()).all()):  # the samples themselves
@@ -130,7 +136,8 @@ def _weights(places: Tensor, samples: Tensor, stretch: Tensor, *, linear: bool) 
     of a cubic. T is 1 if all frames have the same.
     """
     if bool((places == places[:1]).all() and (stretch == stretch[:1]).all()):
-        places, stretch = places[:1], stretch[:1]
+        places = places[:1]
+        stretch = stretch[:1]
     distance = (places[..., None] - samples) / stretch[:, None, None]
     weights = (1 - distance.abs()).clamp(min=0) if linear else keys_cubic(distance)
     return weights / weights.sum(-1, keepdim=True)
@@ -194,10 +201,14 @@ class Camera:
         quick = draws.chance(self.fast)
         time = torch.arange(self.frames) - self.frames // 2
         time = time * torch.where(draws.chance(0.5), -1, 1)[:, None]
-        growth, speed, native = draws.normal() * GROWTH, draws.normal(2), draws.chance(self.native)
+        growth = draws.normal() * GROWTH
+        speed = draws.normal(2)
+        native = draws.chance(self.native)
         reduced = torch.where(draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0)
-        zoom, spread = draws.uniform(1, ZOOMED), draws.uniform(1, (self.widest or self.side) / self.side)
-        step, first = 1 + (~draws.chance(SLOW_SHARE)).long(), draws.uniform()
+        zoom = draws.uniform(1, ZOOMED)
+        spread = draws.uniform(1, (self.widest or self.side) / self.side)
+        step = 1 + (~draws.chance(SLOW_SHARE)).long()
+        first = draws.uniform()
         return _Moves(quick, time, growth, speed, native, reduced, zoom, spread, step, first)
 
     @staticmethod

@@ -111,7 +111,8 @@ def pair_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[BatchSource, Any]:
     """Return degraded and clean pictures to train on, and held-out ones."""
-    data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
+    data = cast("PairDataConfig", config.data)
+    form = PictureForm.of(network)
     held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
     source = PairSource(footage, data, config.training.seed, form.tasks, finds_haze=form.haze)
     return source, held_out
@@ -131,7 +132,8 @@ def group_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[BatchSource, Any]:
     """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
-    data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
+    data = cast("DataConfig", config.data)
+    training = cast("TrainingConfig", config.training)
     patch = cast("GroupNetwork", network).config.patch
     if max(data.strides) > patch:
         raise ConfigError(
