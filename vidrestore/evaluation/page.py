@@ -92,7 +92,11 @@ def _table(result: Result) -> str:
     if result.suite == REPORT:
         heads = [*NAMES, *(f"{unit} {side}" for unit in units for side in ("before", "after")), "verdict"]
     rows = [_cells(result, row) for row in result.rows]
-    filled = [any(cells[column][1] for cells in rows) for column in range(len(heads))]
+
+    def is_filled(column: int) -> bool:
+        return any(cells[column][1] for cells in rows)
+
+    filled = list(map(is_filled, range(len(heads))))
     if result.suite == REPORT:  # the title names them
         filled[: len(NAMES)] = [False] * len(NAMES)
     head = "".join(f"<th>{escape(title)}</th>" for title in compress(heads, filled))
@@ -205,7 +209,7 @@ def _plots(result: Result) -> Iterator[str]:
 
 def _charts(result: Result) -> Iterator[str]:
     """Yield one chart per metric and clip, with the curves of all systems; `CHARTS` at most."""
-    videos = [clip for clip in result.clips if any(len(values) > 1 for values in clip.frames.values())]
+    videos = [clip for clip in result.clips if max(map(len, clip.frames.values()), default=0) > 1]
     key = attrgetter("test_set", "clip", "column")
     groups = [list(clips) for _, clips in groupby(sorted(videos, key=key), key)]
     charts = [(metric, clips) for clips in groups for metric in clips[0].frames]

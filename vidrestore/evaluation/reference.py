@@ -38,6 +38,7 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
     names = [video.name for video in videos]
     titles = [video.name if names.count(video.name) == 1 else str(video) for video in videos]
     clips = [_clip(*pair, reference, on_progress) for pair in zip(videos, titles, strict=True)]
+    # a row for each video
     rows = []
     for clip, _ in clips:
         psnrs = clip.frames["psnr"]
@@ -50,13 +51,14 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
         *(["vmaf: libvmaf's default model, of BT.601 luma in limited range in 8 bits"] if with_vmaf else []),
         "shown: the frame with the lowest PSNR, the reference on the left, the video on the right",
     )
+    notes = tuple(note for clip, late in clips for note in _notes(clip, late, reference))
     return Result(
         "reference",
         f"Against {reference.name}",
         "",
         tuple(rows),
         protocol,
-        notes=tuple(note for clip, late in clips for note in _notes(clip, late, reference)),
+        notes=notes,
         clips=tuple(clip for clip, _ in clips),
         names={clip.system: clip.system for clip, _ in clips},
     )

@@ -71,15 +71,17 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
         measured = {"noise": fmean(noise[side] for noise, _ in samples)}
         measured |= {"flicker": fmean(levels)} if levels else {}
         rate = _bitrate(path) if summary.frames > 1 else None
-        values.append(rounded(measured | ({} if rate is None else {"bitrate": rate})))
+        measured |= {} if rate is None else {"bitrate": rate}
+        values.append(rounded(measured))
     row = Row(task, title, values[1], values[0], options.model or "")
+    notes = [*filter(None, [summary.damage]), *["restored by an earlier run"] * summary.before]
     return Result(
         REPORT,
         f"{title}: {task}",
         "before",
         (row,),
         tuple(_settings(summary, options)),
-        (*filter(None, [summary.damage]), *["restored by an earlier run"] * summary.before),
+        tuple(notes),
         os.path.basename(summary.output),
         clips,
         {GIVEN: "before", task: task},
@@ -124,13 +126,15 @@ def _sample(
         for frame in frames:
             estimator.add(frame.planes[0])
         noise.append(estimator.sigma())
-        planes.append(
-            torch.cat([planes_to_grey(frame.planes[:1], video.format)[0][None] for frame in frames])
-        )
+        grey = [planes_to_grey(frame.planes[:1], video.format)[0] for frame in frames]
+        planes.append(torch.stack(grey))
     changes = flicker_of(planes[0], planes[1]) if planes[0].shape == planes[1].shape else ((), ())
-    stills = enlarged_frame(pairs[0][0], videos[0], Fraction(videos[1].height, videos[0].height)), pairs[0][1]
+    # the first frames, side by side, and their common part
+    ratio = Fraction(videos[1].height, videos[0].height)
+    stills = enlarged_frame(pairs[0][0], videos[0], ratio), pairs[0][1]
     pictures = [channels_last(picture_of(*pair)) for pair in zip(stills, videos, strict=True)]
-    height, width = (min(sizes) for sizes in zip(*(picture.shape[:2] for picture in pictures), strict=True))
+    height = min(picture.shape[0] for picture in pictures)
+    width = min(picture.shape[1] for picture in pictures)
     source, restored = (picture[:height, :width] for picture in pictures)
     clips = []
     if height > LARGEST[0] or width > LARGEST[1]:  # the page crops it

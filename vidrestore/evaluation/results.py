@@ -215,7 +215,7 @@ def with_unique_labels(systems: Sequence[System]) -> list[System]:
         same_set = one.test_set == other.test_set or not (one.test_set and other.test_set)
         return one.weights == other.weights and one.source != other.source and same_set
 
-    return [
-        replace(one, label=one.source) if any(clash(one, other) for other in systems) else one
-        for one in systems
-    ]
+    def labelled(one: System) -> System:
+        return replace(one, label=one.source) if any(clash(one, other) for other in systems) else one
+
+    return list(map(labelled, systems))

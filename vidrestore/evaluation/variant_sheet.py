@@ -72,17 +72,19 @@ def write_sheet(
     variants = variants_of(suggestion)
     video = suggestion.info.video
     load = LoadedSteps()
-    rows = [
-        [_picture(place, variant, video, options or RestoreOptions(), load) for variant in variants]
-        for place in places
-    ]
+    options = options or RestoreOptions()
+    rows = []
+    for place in places:
+        rows.append([_picture(place, variant, video, options, load) for variant in variants])
     if Path(path).suffix.lower() == ".html":
         content = "\n".join(_page(suggestion, variants, rows)).encode("utf-8", "backslashreplace")
     else:
-        framed = [
-            [np.pad(crop, ((0, GAP), (0, GAP), (0, 0)), constant_values=255) for crop in row] for row in rows
-        ]
-        content = png(np.concatenate([np.concatenate(row, axis=1) for row in framed]))
+        margins = ((0, GAP), (0, GAP), (0, 0))
+        lines = []
+        for row in rows:
+            framed = [np.pad(crop, margins, constant_values=255) for crop in row]
+            lines.append(np.concatenate(framed, axis=1))
+        content = png(np.concatenate(lines))
     write_whole(path, content)
     return [variant.name for variant in variants]
 
@@ -124,7 +126,9 @@ def cropped(
     left = (video.width - width) // 2 // columns * columns
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     corners = [pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)]
-    areas = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]
+    areas = []
+    for (y, x), (h, w) in zip(corners, sizes, strict=True):
+        areas.append((slice(y, y + h), slice(x, x + w)))
 
     def crop(planes: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         return tuple(np.ascontiguousarray(plane[area]) for plane, area in zip(planes, areas, strict=True))

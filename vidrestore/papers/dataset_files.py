@@ -125,7 +125,9 @@ def _middle(picture: Tensor, height: int, width: int) -> Tensor:
     """Crop (3, H, W) to a size around its middle; a smaller picture is unchanged."""
     top = (picture.shape[1] - height) // 2
     left = (picture.shape[2] - width) // 2
-    return picture[:, top : top + height, left : left + width] if top >= 0 and left >= 0 else picture
+    if min(top, left) < 0:
+        return picture
+    return picture[:, top : top + height, left : left + width]
 
 
 def clean_frames(sequence: FrameSequence) -> Iterator[Tensor]:

@@ -127,11 +127,11 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
         return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.expected}")
     entries = listing(root)
     more = f" and {len(entries) - MOST_NAMES} more" if len(entries) > MOST_NAMES else ""
+    places = ", ".join(f"{folder}/" for folder in dataset.folders)
+    names = ", ".join(entries[:MOST_NAMES]) or "nothing"
     return DatasetError(
-        f"{root}: no {dataset.title}, split {split}, there or in "
-        f"{', '.join(f'{folder}/' for folder in dataset.folders)}; found "
-        f"{', '.join(entries[:MOST_NAMES]) or 'nothing'}{more}; expected {dataset.expected}; unpack the "
-        "release there as it is, or name the folder that holds it"
+        f"{root}: no {dataset.title}, split {split}, there or in {places}; found {names}{more}; expected "
+        f"{dataset.expected}; unpack the release there as it is, or name the folder that holds it"
     )
 
 
@@ -152,12 +152,8 @@ def folders(root: Path, pattern: str) -> list[Path]:
         if all((folder / part).is_dir() for folder in matches):
             matches = [folder / part for folder in matches]
             continue
-        matches = [
-            folder / name
-            for folder in matches
-            for name in listing(folder)
-            if fnmatch(name.lower(), part.lower()) and (folder / name).is_dir()
-        ]
+        entries = (folder / name for folder in matches for name in listing(folder))
+        matches = [path for path in entries if fnmatch(path.name.lower(), part.lower()) and path.is_dir()]
     return matches
 
 

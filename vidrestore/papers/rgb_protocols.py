@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -113,12 +114,9 @@ def volume_ssim(restored: Tensor, clean: Tensor, top: float) -> float:
     covariance = _smooth(a * b) - mean_a * mean_b
     c1 = (SSIM_K1 * top) ** 2
     c2 = (SSIM_K2 * top) ** 2
-    index = (
-        (2 * mean_a * mean_b + c1)
-        * (2 * covariance + c2)
-        / ((mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2))
-    )
-    return float(index.mean())
+    likeness = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
+    most = (mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2)
+    return float((likeness / most).mean())
 
 
 def _smooth(volume: Tensor) -> Tensor:
@@ -247,7 +245,7 @@ def measure_enlarging(
         for system, enlarge in zip(systems, enlargers, strict=True):
             by_channel, comparison = _enlarged_metrics(enlarge, small, clean, indices, channels, middle)
             for channel, values in by_channel.items():
-                frames = {metric: tuple(value[metric] for value in values) for metric in values[0]}
+                frames = {metric: tuple(map(itemgetter(metric), values)) for metric in values[0]}
                 yield ClipMetrics(
                     system.name, part.name, channel, sequence.name, frames, system.weights, comparison
                 )
@@ -284,11 +282,11 @@ def small_frames(sequence: FrameSequence, clean: Tensor, downscale: bool) -> Ten
     if downscale or not sequence.degraded:
         return torch.stack([eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean])
     small = stacked(picture_frames(sequence.degraded), sequence.name)
-    if (*small.shape[-2:],) != tuple(side // SCALE for side in clean.shape[-2:]):
+    height, width = (side // SCALE for side in clean.shape[-2:])
+    if tuple(small.shape[-2:]) != (height, width):
         raise DatasetError(
             f"{sequence.degraded_folder}: frames of {small.shape[-1]}x{small.shape[-2]}, but a quarter of "
-            f"the clean ones is {clean.shape[-1] // SCALE}x{clean.shape[-2] // SCALE}; unpack the release "
-            "again"
+            f"the clean ones is {width}x{height}; unpack the release again"
         )
     return small
 

@@ -212,10 +212,10 @@ def restored_video(
 def gray_comparison(source: Tensor, restored: Tensor, clean: Tensor) -> Comparison:
     """Return the middle frame of videos (T, H, W) on the 0-255 scale."""
     middle = len(clean) // 2
-    pictures = [
-        video[middle].round().clamp(0, 255).to(torch.uint8)[..., None].expand(-1, -1, 3).numpy()
-        for video in (source, restored, clean)
-    ]
+    pictures = []
+    for video in (source, restored, clean):
+        picture = video[middle].round().clamp(0, 255).to(torch.uint8)
+        pictures.append(picture[..., None].expand(-1, -1, 3).numpy())
     return Comparison(middle, *pictures)
 
 

@@ -74,10 +74,9 @@ def read_table(name: str) -> Table:
     overhead = {system: _cell(cell, OVERHEAD) for system, cell in content.pop("overhead", {}).items()}
     sets = []
     for part in content.pop("sets", []):
-        published = {
-            system: tuple(_cell(cell, metrics) for cell in cells)
-            for system, cells in part.pop("published").items()
-        }
+        published = {}
+        for system, cells in part.pop("published").items():
+            published[system] = tuple(_cell(cell, metrics) for cell in cells)
         sets.append(TableSet(**part | {"columns": tuple(part["columns"])}, published=published))
     return Table(name, **required, sets=tuple(sets), settings=content, overhead=overhead, remarks=remarks)
 

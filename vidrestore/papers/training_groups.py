@@ -111,9 +111,10 @@ def set_groups(config: RunConfig, network: nn.Module, reading: Reading) -> tuple
         _groups_of(clips, data, patch) for clips in (training_clips, held_out or training_clips)
     )
     epoch = len(groups) / training.batch
+    trained = f"{len(groups):,} groups of {data.frames} frames in {len(training_clips)} clips"
     reading.notice(
-        f"{len(groups):,} groups of {data.frames} frames in {len(training_clips)} clips: an epoch is "
-        f"{epoch:,.0f} steps; {len(held_out_groups):,} groups in {len(held_out)} clips are held out"
+        f"{trained}: an epoch is {epoch:,.0f} steps; {len(held_out_groups):,} groups in {len(held_out)} "
+        "clips are held out"
     )
     return EpochSource(groups, training.sigma, training.seed), held_out_groups
 

@@ -55,10 +55,10 @@ def set_data(
     training: Any = find(config.dataset, root, config.split)
     validation: list[Any] = [find(name, root, split) for name, split in config.validation_sets] or [training]
     if isinstance(config, ClipSetConfig):
-        clips = [
-            random_set_clip(validation[number % len(validation)], config, np.random.default_rng((1, number)))
-            for number in range(count // 2)
-        ]
+        clips = []
+        for number in range(count // 2):
+            rng = np.random.default_rng((1, number))
+            clips.append(random_set_clip(validation[number % len(validation)], config, rng))
         return SetSource(partial(random_set_clip, training, config), seed), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
     source = SetSource(partial(random_set_pair, training, config.crop), seed)
@@ -75,10 +75,9 @@ def whole_pictures(datasets: Sequence[PairedImages], task: str, most: int) -> He
         count = min(most or len(dataset), len(dataset))
         spread = [index * len(dataset) // count for index in range(count)]
         pairs[f"{dataset.name} {dataset.split}"] = [dataset[index] for index in spread]
+    counts = {name: len(pictures) for name, pictures in pairs.items()}
     return HeldOutPictures(
-        {name: len(pictures) for name, pictures in pairs.items()},
-        lambda name, index: read_pair(pairs[name][index]),
-        partial(picture_psnr, task),
+        counts, lambda name, index: read_pair(pairs[name][index]), partial(picture_psnr, task)
     )
 
 
@@ -93,12 +92,12 @@ def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) ->
     are reflected at the right and bottom.
     """
     pair = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
-    places = (int(rng.integers(max(size - side, 0) + 1)) for size in pair.shape[2:])
-    rows, columns = (
-        torch.from_numpy(back_and_forth(first + np.arange(side), size))
-        for first, size in zip(places, pair.shape[2:], strict=True)
-    )
-    degraded, clean = turned(pair[:, :, rows][..., columns].float().div_(255), rng)
+    height, width = pair.shape[2:]
+    top, left = (int(rng.integers(max(size - side, 0) + 1)) for size in (height, width))
+    rows = torch.from_numpy(back_and_forth(top + np.arange(side), height))
+    columns = torch.from_numpy(back_and_forth(left + np.arange(side), width))
+    crops = pair[:, :, rows][..., columns]
+    degraded, clean = turned(crops.float().div_(255), rng)
     return degraded, clean
 
 
@@ -146,16 +145,15 @@ def _check_frames(clip: FrameSequence, config: ClipSetConfig) -> None:
 def _small_size(clip: FrameSequence, crop: int, large: Tensor, small: Tensor | None) -> tuple[int, int]:
     """Return the rows and columns of the low-resolution frames."""
     height, width = (size // SCALE for size in large.shape[2:])
+    size = f"{large.shape[3]}x{large.shape[2]}"
     if small is not None and tuple(small.shape[2:]) != (height, width):
         raise DatasetError(
             f"{clip.degraded_folder}: frames of {small.shape[3]}x{small.shape[2]}, but those of "
-            f"{clip.clean_folder} are {large.shape[3]}x{large.shape[2]}; expected a quarter of that, "
-            f"{width}x{height}"
+            f"{clip.clean_folder} are {size}; expected a quarter of that, {width}x{height}"
         )
     if min(height, width) < crop:
         raise DatasetError(
-            f"{clip.clean_folder}: a quarter of {large.shape[3]}x{large.shape[2]} is smaller than a crop of "
-            f"{crop}x{crop}"
+            f"{clip.clean_folder}: a quarter of {size} is smaller than a crop of {crop}x{crop}"
         )
     return height, width
 

@@ -150,9 +150,8 @@ class PatchGrid:
     def joined(self, patches: Tensor) -> Tensor:
         """Join (T, count, N) patches to (T, height, width) planes, without the padding."""
         cells = patches.reshape(-1, self.rows, self.columns, self.patch, self.patch).transpose(2, 3)
-        return cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)[
-            :, : self.height, : self.width
-        ]
+        planes = cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)
+        return planes[:, : self.height, : self.width]
 
 
 @dataclass(frozen=True)
@@ -189,11 +188,12 @@ class Measured(Checked):
         return sum(grid.count for grid in self.grids)
 
     def to_metadata(self) -> dict[str, str]:
+        video = asdict(self.video)
         values = vars(self) | {
             "model": {"name": self.model, "sha256": self.sha256},
             "rate": self.rate,
             "planes": [[grid.rows, grid.columns] for grid in self.grids],
-            "video": {field.name: asdict(self.video)[field.name] for field in fields(_Video)},
+            "video": {field.name: video[field.name] for field in fields(_Video)},
         }
         del values["sha256"]
         return {"format": FORMAT, "version": VERSION} | {
@@ -387,9 +387,8 @@ class MeasurementReader:
 
     def _check_times(self) -> None:
         """Raise MediaError for times that would not fit into the ticks of any container."""
-        most = max(
-            abs(int(edge)) for times in (self.pts, self.durations) for edge in (times.min(), times.max())
-        )
+        edges = (edge for times in (self.pts, self.durations) for edge in (times.min(), times.max()))
+        most = max(abs(int(edge)) for edge in edges)
         seconds = most * self.measured.video.time_base
         if self.durations.min() < 0 or most > _MOST_TICKS or seconds > _MOST_SECONDS:
             raise MediaError(f"{self.path}: has impossible times; copy it again or measure the video again")

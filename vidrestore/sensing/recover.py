@@ -128,6 +128,7 @@ def _recover(
         "sigma": reader.measured.sigma,
     }
     emit(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
+    tag = f"vidrestore {request}+{UNKNOWN} {__version__}: recover; {reader.frames} frames"
     writer = VideoWriter(
         output,
         source=info,
@@ -135,7 +136,7 @@ def _recover(
         frames=reader.frames,
         overwrite=options.overwrite,
         rate=options.cfr,
-        tag=f"vidrestore {request}+{UNKNOWN} {__version__}: recover; {reader.frames} frames",
+        tag=tag,
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:
@@ -211,10 +212,11 @@ class Recoverer:
                     f"{self.measured.model} ran out of memory on {self.device}; use `device=cpu`"
                 ) from failure
             self.chunk //= 2
-        return [
-            Frame(tuple(plane[index] for plane in native), pts, duration)
-            for index, (pts, duration) in enumerate(times)
-        ]
+        frames = []
+        for index, (pts, duration) in enumerate(times):
+            planes = tuple(plane[index] for plane in native)
+            frames.append(Frame(planes, pts, duration))
+        return frames
 
     def _native(self, measurements: Tensor, times: list[tuple[int, int]]) -> list[NDArray[Any]]:
         """Return the last frames of all planes, one per entry of `times`, as they are stored."""
