@@ -177,14 +177,13 @@ def converted(value: Any, kind: Any) -> Any:
 def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     """Return what is wrong: all unknown or missing names, else one value, what was expected and found."""
     problems = error.errors(include_url=False)
-    by_kind = {
-        kind: sorted(".".join(map(str, entry["loc"])) for entry in problems if entry["type"] == kind)
-        for kind in ("unexpected_keyword_argument", "missing")
-    }
-    unknown, missing = by_kind.values()
-    if unknown:
+
+    def of_kind(kind: str) -> list[str]:
+        return sorted(".".join(map(str, entry["loc"])) for entry in problems if entry["type"] == kind)
+
+    if unknown := of_kind("unexpected_keyword_argument"):
         return f"unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], names)}"
-    if missing:
+    if missing := of_kind("missing"):
         return f"missing: {', '.join(missing)}"
     problem = max(problems, key=lambda entry: len(entry["loc"]))  # the member of a union that fits best
     # members of a union are in the path, too
@@ -202,10 +201,10 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
 
 def toml(tables: Mapping[str, Any]) -> str:
     """Write values, and tables of values or dataclasses, as TOML that reads back equal; None is omitted."""
-    plain = {
-        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        for name, value in tables.items()
-    }
+    plain = dict(tables)
+    for name, value in tables.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            plain[name] = asdict(value)
     lines = _lines({name: value for name, value in plain.items() if not isinstance(value, Mapping)})
     for name, table in plain.items():
         if isinstance(table, Mapping) and table:

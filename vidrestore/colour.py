@@ -85,7 +85,8 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
     """
     encode, offset = _encoding(format, tags, height)
     if format.family == "gray":
-        (gray,) = _combine(np.array([[1 / encode[0].sum()]]), planes[:1], -offset / encode[0].sum())
+        scale = encode[0].sum()
+        (gray,) = _combine(np.array([[1 / scale]]), planes[:1], -offset / scale)
         return torch.stack([gray] * 3, dim=-3)
     luma, *chroma = planes[:3]
     if format.family == "yuv":
@@ -161,7 +162,8 @@ def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matri
         # in H.273, Cg and Co are computed from limited-range R, G, B
         chroma = 224.0 if matrix in LUMA_WEIGHTS else luma
     centre = 128.0 if coloured else black
-    return np.array([[luma], [chroma], [chroma]]) * _rows(format, matrix), np.array([black, centre, centre])
+    scales = np.array([[luma], [chroma], [chroma]])
+    return scales * _rows(format, matrix), np.array([black, centre, centre])
 
 
 def _rows(format: PixelFormat, matrix: int) -> Matrix:

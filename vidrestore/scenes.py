@@ -69,7 +69,8 @@ class SceneDetector:
         self._decided = frame + 1
         index = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
         changes = list(self._changes)
-        neighbours = changes[max(1, index - self.lag) : index] + changes[index + 1 : index + 1 + self.lag]
+        earlier = changes[max(1, index - self.lag) : index]
+        neighbours = earlier + changes[index + 1 : index + 1 + self.lag]
         jump = changes[index] / (max(neighbours, default=0.0) + SAME_LEVEL)
         if jump > JUMP and self._is_new(index, NOVELTY + NOVELTY_BY_JUMP / jump):
             self.cuts.append(frame)
@@ -80,9 +81,12 @@ class SceneDetector:
         score = novelty(buffer[index - 1], buffer[index])
         if score <= threshold:
             return False
-        after = [(buffer[index - 1], later) for later in buffer[index + 1 : index + 1 + self.lag]]
-        before = [(buffer[index], earlier) for earlier in buffer[max(0, index - 1 - self.lag) : index - 1]]
-        return all(novelty(one, other) > max(threshold, RESUMED * score) for one, other in after + before)
+        threshold = max(threshold, RESUMED * score)
+        after = buffer[index + 1 : index + 1 + self.lag]
+        if not all(novelty(buffer[index - 1], later) > threshold for later in after):
+            return False
+        before = buffer[max(0, index - 1 - self.lag) : index - 1]
+        return all(novelty(buffer[index], earlier) > threshold for earlier in before)
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
@@ -93,7 +97,8 @@ def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
     rows = height // side
     columns = width // side
     kind = np.float32 if luma.dtype.kind == "f" else np.uint32
-    sums = luma[: rows * side, : columns * side].reshape(rows, side, columns * side).sum(axis=1, dtype=kind)
+    whole = luma[: rows * side, : columns * side]
+    sums = whole.reshape(rows, side, columns * side).sum(axis=1, dtype=kind)
     boxes: Thumbnail = sums.reshape(rows, columns, side).sum(axis=2).astype(np.float32)
     boxes /= side * side * unit
     return boxes

@@ -54,30 +54,29 @@ def plot(
         f'aria-label="{escape(title)}"{attributes}>',
         f"<title>{escape(title)}</title>",
     ]
+    # lines and labels of the axes
     for share in (0.0, 0.5, 1.0):
         y = TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{low + share * (high - low):.4g}</text>'
-        )
+        value = low + share * (high - low)
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
     parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">{axis}{ends[0]:g}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{ends[1]:.10g}</text>')
     parts.append(
         f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>'
     )
     for index, (name, (places, curve)) in enumerate(curves.items()):
-        drawn = [
-            (scale(place), min(max(value, low), high))
-            for place, value in zip(places, curve, strict=True)
-            if not math.isnan(value)
-        ]
-        points = " ".join(
-            f"{_x(place, scaled_ends):.1f},{_y(value, low, high):.1f}" for place, value in drawn
-        )
+        points = []
+        for place, value in zip(places, curve, strict=True):
+            if not math.isnan(value):
+                x = _x(scale(place), scaled_ends)
+                y = _y(min(max(value, low), high), low, high)
+                points.append(f"{x:.1f},{y:.1f}")
         data = " ".join(json.dumps(plain(value)) for value in curve)
         colour = COLOURS[index % len(COLOURS)]
         parts.append(
-            f'<polyline points="{points}" stroke="{colour}" data-name="{escape(name)}" data-values="{data}"/>'
+            f'<polyline points="{" ".join(points)}" stroke="{colour}" data-name="{escape(name)}" '
+            f'data-values="{data}"/>'
         )
     return "".join(parts) + "</svg>"
 
@@ -120,7 +119,8 @@ def _bounds(low: float, high: float) -> tuple[float, float]:
 
 
 def _x(place: float, ends: Ends) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * (place - ends[0]) / ((ends[1] - ends[0]) or 1)
+    extent = (ends[1] - ends[0]) or 1
+    return LEFT + (WIDTH - LEFT - RIGHT) * (place - ends[0]) / extent
 
 
 def _y(value: float, low: float, high: float) -> float:

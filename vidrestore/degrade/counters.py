@@ -50,7 +50,8 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
         two = third * MULTIPLIERS[1]
         first = _xor(two >> 32, second).bitwise_xor_(low).bitwise_and_(WORD)
         third = _xor(one >> 32, fourth).bitwise_xor_(high).bitwise_and_(WORD)
-        second, fourth = two, one
+        second = two
+        fourth = one
     return first, second.bitwise_and_(WORD), third, fourth.bitwise_and_(WORD)
 
 

@@ -135,7 +135,9 @@ def evaluate_held_out(
     """Measure weights on the held-out data of a training configuration, by default those of its name;
     without a configuration, each on that of its own, by default all of the manifest.
     """
-    recipe, suite, title = None, "bundled", "Held-out metrics of bundled weights"
+    recipe = None
+    suite = "bundled"
+    title = "Held-out metrics of bundled weights"
     if config is not None:
         recipe = read_config(config)
         if not weights and recipe.name not in read_manifest():

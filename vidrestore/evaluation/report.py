@@ -120,7 +120,8 @@ def _samples(summary: Summary, starts: Sequence[int], task: str, options: Restor
 def _sample(
     start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo], task: str
 ) -> Moment:
-    noise, planes = [], []
+    noise = []
+    planes = []
     for frames, video in zip(zip(*pairs, strict=True), videos, strict=True):
         estimator = NoiseEstimator(video.format.unit)
         for frame in frames:

@@ -22,7 +22,7 @@ from vidrestore.papers.rgb_protocols import picture_psnr
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 from vidrestore.training.data.footage import back_and_forth
-from vidrestore.training.data.pairs import HeldOutPictures, quantised, turned
+from vidrestore.training.data.pairs import HeldOutPictures, quantised, stacked_bytes, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
 
 MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
@@ -33,7 +33,8 @@ class SetSource(BatchSource):
     """Batches of pairs of crops, degraded or small, and clean or large; `draw` makes one pair."""
 
     def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:
-        self.draw, self.seed = draw, seed
+        self.draw = draw
+        self.seed = seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Return both crops of each pair, (size, ...) float32 in [0, 1] each."""
@@ -83,7 +84,7 @@ def whole_pictures(datasets: Sequence[PairedImages], task: str, most: int) -> He
 
 def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Return all first and all second crops as uint8."""
-    one, other = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True))
+    one, other = map(stacked_bytes, zip(*pairs, strict=True))
     return one, other
 
 

@@ -81,7 +81,8 @@ class Sista(RecoverySystem):
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
-        config, dictionary = self.config, self.dictionary
+        config = self.config
+        dictionary = self.dictionary
         sensing = sensing_or_identity(self.sensing, dictionary)
         lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))
         bound = (

@@ -58,8 +58,14 @@ def recover(
     """Make a video from the measurements in `source`, with the times, size, colour and rotation of the
     original.
 
-    `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
-    fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
+    The output has no stream but the video. Raises VidRestoreError; then there is no output.
+
+    Args:
+        source (str or path): Measurements as `sense` writes them.
+        output (str or path): Video to write; "-" for y4m on standard output.
+        options (RecoverOptions): Settings of the recovery; default None: those of `RecoverOptions()`.
+        on_event (callable): Called with every event of the run; default None: events are dropped.
+        overrides: Fields of RecoverOptions by name, which win over `options`.
     """
     options = chosen_options(RecoverOptions, options, overrides)
     emit = on_event or ignore_event

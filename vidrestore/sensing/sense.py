@@ -61,9 +61,14 @@ def sense(
 ) -> Summary:
     """Measure the video `source` into the `.safetensors` file `output`; done when it returns.
 
-    `source` is a path, or "-" for a y4m video on standard input. `overrides` are fields of SenseOptions
-    (`rate=0.2`) and win over `options`. Sound and all other streams are left out. Raises VidRestoreError;
-    then there is no output.
+    Sound and all other streams are left out. Raises VidRestoreError; then there is no output.
+
+    Args:
+        source (str or path): Video to measure; "-" for a y4m video on standard input.
+        output (str or path): File to write, with the suffix `.safetensors`.
+        options (SenseOptions): Settings of the measurement; default None: those of `SenseOptions()`.
+        on_event (callable): Called with every event of the run; default None: events are dropped.
+        overrides: Fields of SenseOptions by name (`rate=0.2`), which win over `options`.
     """
     options = chosen_options(SenseOptions, options, overrides)
     emit = on_event or ignore_event

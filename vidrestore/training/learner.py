@@ -28,7 +28,8 @@ def learning_rate(step: int, settings: Schedule, reduction: float = 1.0) -> floa
     """Return the learning rate of a step by `settings.schedule`, after a linear warm-up. `reduction` is the
     share of the rate that a plateau has been reduced to.
     """
-    rate, share = settings.learning_rate, 1.0
+    rate = settings.learning_rate
+    share = 1.0
     floor = LOWEST * rate if settings.floor is None else settings.floor
     left = 1.0
     match settings.schedule:
@@ -124,8 +125,10 @@ class Plateau:
     """
 
     def __init__(self, patience: int, factor: float) -> None:
-        self.patience, self.factor = patience, factor
-        self.waited, self.share = 0, 1.0
+        self.patience = patience
+        self.factor = factor
+        self.waited = 0
+        self.share = 1.0
 
     def step(self, better: bool) -> None:
         """Count a validation."""

@@ -83,12 +83,11 @@ def _check_names(config: RunConfig) -> None:
         settings = base | settings_of(build_network(config.family, base))
     except CheckpointError:  # kind or size is wrong
         return
-    tables = {
-        f"[model] {name}": (part, settings.get(name))
-        for name, part in config.model.items()
-        if isinstance(part, dict)
-    }
-    for section, (values, names) in ({"[model]": (config.model, settings)} | tables).items():
+    tables: dict[str, tuple[dict[str, Any], Any]] = {"[model]": (config.model, settings)}
+    for name, part in config.model.items():
+        if isinstance(part, dict):
+            tables[f"[model] {name}"] = (part, settings.get(name))
+    for section, (values, names) in tables.items():
         if isinstance(names, dict) and (unknown := sorted(values.keys() - names.keys())):
             raise ConfigError(
                 f"{config.path}, {section}: unknown: {', '.join(unknown)}; there are: "
@@ -160,14 +159,16 @@ def write_weights(
     """Write a network in half precision; the card has the configuration, the validations until `step`, and
     the sources of the initial weights, but no times, so the same run writes the same bytes.
     """
+    entries = config.data.card_entries()
     training = {
-        "data": "; ".join(f"{label}: {name}" for label, name in config.data.card_entries().items() if name),
+        "data": "; ".join(f"{label}: {name}" for label, name in entries.items() if name),
         "command": config.command(init),
         "configuration": config_toml(with_full_model(config, network)),
         "steps": step,
         "weights": "averaged" if config.training.average else "not averaged",
         "curve": list(curve[-MOST_POINTS:]),
     }
+    measured = objective.card_metrics(curve[-1]) if curve else {}
     save_model(
         path,
         network,
@@ -175,6 +176,6 @@ def write_weights(
         config=full_model(config, network),
         task=config.task,
         parameters=config.parameters or objective.parameters(network),
-        extra={"training": training, "measured": objective.card_metrics(curve[-1]) if curve else {}},
+        extra={"training": training, "measured": measured},
         half=True,
     )

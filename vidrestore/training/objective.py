@@ -48,7 +48,8 @@ class Objective(ABC):
     measured, baseline = "crops", "psnr_before"  # names on the card of the weights
 
     def __init__(self, settings: Any, share: Share = WHOLE) -> None:
-        self.settings, self.share = settings, share
+        self.settings = settings
+        self.share = share
 
     def parameters(self, network: nn.Module) -> dict[str, Any]:
         """Return the parameters of the task for the card of the weights, unless they are configured."""
@@ -194,7 +195,8 @@ class PairObjective(Objective):
             )
 
     def metrics(self, network: nn.Module, held_out: HeldOutPairs) -> Metrics:
-        degraded, tasks = held_out.degraded, held_out.tasks
+        degraded = held_out.degraded
+        tasks = held_out.tasks
         return {
             name: picture_psnr(network, degraded[name], clean, tasks.get(name))
             for name, clean in held_out.clean.items()
@@ -371,7 +373,10 @@ def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTra
         haze = cast("MBTaylorFormer", network).scattering(hazy)
     scenes = psnr_loss(without_haze(hazy, haze), clean, settings.least_error)
     opacity = 1 - (-depth).exp()
-    errors = [((-power * haze.depth).exp() - (-power * depth).exp()).abs().mean() for power in (0.5, 1.0)]
+    errors = []
+    for power in (0.5, 1.0):
+        difference = (-power * haze.depth).exp() - (-power * depth).exp()
+        errors.append(difference.abs().mean())
     colours = (haze.airlight.log() - airlight.clamp(min=LEAST_AIRLIGHT).log()).abs()
     loss: Tensor = errors[0] + errors[1] + (opacity * colours).mean() + SCENE_WEIGHT * scenes
     return loss
@@ -393,7 +398,8 @@ def whole_picture(network: nn.Module, picture: Tensor) -> Tensor:
     """Return a picture (3, H, W) in [0, 1] after the network, reflected at the right and bottom to sides that
     the network takes, as in the papers' tables.
     """
-    (height, width), multiple = picture.shape[1:], PictureForm.of(network).multiple
+    height, width = picture.shape[1:]
+    multiple = PictureForm.of(network).multiple
     rows, columns = (
         torch.from_numpy(back_and_forth(np.arange(-(-side // multiple) * multiple), side))
         for side in (height, width)

@@ -99,11 +99,12 @@ def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ..
     spare = side // 128 * 16  # networks take multiples of 16
     row, column = (2 * int(rng.integers(spare // 2 + 1)) for _ in range(2))
     flipped_axes = [-1] if rng.random() < 0.5 else []
-    crops = (
-        part[..., n * row : n * (row + side - spare), n * column : n * (column + side - spare)]
-        for part, n in ((degraded, 1), (clean, scale))
-    )
-    return (*(part.flip(flipped_axes).contiguous() for part in crops), *extras)
+    rest = side - spare
+    crops = []
+    for pictures, n in ((degraded, 1), (clean, scale)):
+        crop = pictures[..., n * row : n * (row + rest), n * column : n * (column + rest)]
+        crops.append(crop.flip(flipped_axes).contiguous())
+    return (*crops, *extras)
 
 
 def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generator[T]:

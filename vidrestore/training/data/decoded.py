@@ -58,7 +58,8 @@ class DecodedFiles:
     """A folder of at most `limit` bytes of decoded clips. Raises ConfigError if it can't be created."""
 
     def __init__(self, folder: Path, limit: int = CACHE_BYTES) -> None:
-        self.folder, self.limit = folder, limit
+        self.folder = folder
+        self.limit = limit
         self._used: set[Path] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -199,11 +199,11 @@ class PlaneSource(BatchSource):
     def crops(self, step: int, size: int, samples: range, frames: int) -> Tensor:
         """Return the crops (B, T, 3, S, S) of some samples of a step's batch, R'G'B' nominally in [0, 1]."""
         camera = replace(self.camera, frames=frames)
-        parts = [
-            self.planes.rgb(camera.view(self.counters(step, part), self.planes, still))
-            for still, part in self.parts(size, samples)
-        ]
-        return torch.cat(parts)
+        crops = []
+        for still, part in self.parts(size, samples):
+            view = camera.view(self.counters(step, part), self.planes, still)
+            crops.append(self.planes.rgb(view))
+        return torch.cat(crops)
 
     def parts(self, size: int, samples: range) -> list[tuple[bool, range]]:
         """Return the samples of a batch that are photos, with True, and of clips, where there are any."""
@@ -228,10 +228,9 @@ def shot_of(path: Path, still: bool, planes: Window, coding: Coding) -> Shot:
 def random_crop(planes: Window, format: PixelFormat, side: int, rng: np.random.Generator) -> Window:
     """Return a random square crop of all frames, at a place that is a multiple of the chroma subsampling."""
     coarse = 1 << format.chroma_height_shift, 1 << format.chroma_width_shift
-    row, column = (
-        int(rng.integers((length - side) // step + 1)) * step
-        for length, step in zip(planes[0].shape[1:], coarse, strict=True)
-    )
+    height, width = planes[0].shape[1:]
+    row = int(rng.integers((height - side) // coarse[0] + 1)) * coarse[0]
+    column = int(rng.integers((width - side) // coarse[1] + 1)) * coarse[1]
     cut = []
     for plane in planes:
         down, right = (1, 1) if plane is planes[0] else coarse

@@ -109,7 +109,8 @@ class PairSource(PlaneSource):
     ) -> None:
         camera = Camera(config.crop, config.frames, NATIVE, config.fast, config.widest)
         super().__init__(footage, seed, camera)
-        self.config, self.finds_haze = config, finds_haze
+        self.config = config
+        self.finds_haze = finds_haze
         self.tasks = task_indices(config, tasks)
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
@@ -193,8 +194,11 @@ class PairSource(PlaneSource):
         order = list(BATCHED)
         second = torch.full_like(primary, -1)
         if self.config.combined:
-            after = [[order.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
-            table = [float(row[number % len(row)]) for row in after for number in range(6)]  # 1, 2 or 3
+            # a row of six for each degradation, in which its 1, 2 or 3 second ones are equally often
+            table: list[float] = []
+            for first in names:
+                seconds = [order.index(name) for name in SECOND.get(first, ())] or [-1]
+                table += [float(seconds[number % len(seconds)]) for number in range(6)]
             candidates = constants(tuple(table))[6 * primary + draws.integers(0, 6)].long()
             second = torch.where(draws.chance(self.config.combined), candidates, second)
         for name in occurring(self.config):
@@ -256,10 +260,13 @@ def held_out_pairs(
     for name in config.degradations:
         draws = (np.random.default_rng((1, number)) for number in range(count))
         pairs = [held_out_pair(footage, name, config, side, rng) for rng in draws]
-        inputs[name], clean[name] = (
-            torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True)
-        )
+        inputs[name], clean[name] = map(stacked_bytes, zip(*pairs, strict=True))
     return HeldOutPairs(inputs, clean, task_indices(config, tasks))
+
+
+def stacked_bytes(pictures: tuple[Tensor, ...]) -> Tensor:
+    """Stack pictures in [0, 1] as uint8."""
+    return torch.stack(pictures).mul(255).round().to(torch.uint8)
 
 
 def turned(clip: Tensor, rng: np.random.Generator) -> Tensor:

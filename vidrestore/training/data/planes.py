@@ -89,10 +89,9 @@ class Planes:
     def _rgb(self, crop: View) -> Tensor:
         shot = self.loader(self.numbers[int(crop.shots)])
         luma, *chroma = (shot.planes * 3)[:3]
-        places = [
-            (place - site) / step
-            for place, site, step in zip((crop.rows, crop.columns), shot.sites, shot.steps, strict=True)
-        ]
+        # rows and columns of the chroma planes
+        positions = zip((crop.rows, crop.columns), shot.sites, shot.steps, strict=True)
+        places = [(place - site) / step for place, site, step in positions]
         parts = [_sampled(luma, crop, [crop.rows, crop.columns])]
         parts += [_sampled(plane, crop, places, shot.steps) for plane in chroma]
         stacked = torch.stack(parts, 1)
@@ -182,9 +181,11 @@ class Camera:
         ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
         # the extent of all frames together, as a multiple of a crop's side
         span = 1 + 2 * ways.abs().amax(2) / self.side
-        stretch = torch.minimum(stretch, torch.minimum(height / span[:, 0], width / span[:, 1]) / self.side)
+        room = torch.minimum(height / span[:, 0], width / span[:, 1])
+        stretch = torch.minimum(stretch, room / self.side)
         most = max(REDUCED, ZOOMED) * (self.widest or self.side) / self.side
         stretches = (stretch[:, None] * (growth[:, None] * moves.time).exp()).clamp(max=most)
+        # the position of each pixel in each frame
         index = torch.arange(self.side) + 0.5 - self.side / 2
         positions = []
         for axis, length_of_axis in enumerate((height, width)):
@@ -193,7 +194,8 @@ class Camera:
             centre = centre.clamp(min=self.side // 2).floor()
             sign = torch.where(draws.chance(0.5), -1.0, 1.0)
             along = stretches[..., None] * index * sign[:, None, None]
-            positions.append((centre[:, None] + stretch[:, None] * ways[:, axis])[..., None] + along - 0.5)
+            way = centre[:, None] + stretch[:, None] * ways[:, axis]
+            positions.append(way[..., None] + along - 0.5)
         numbers = torch.zeros_like(moves.time) if still else self._numbers(moves, draws, length)
         return View(shots, numbers, positions[0], positions[1], stretches, draws.chance(0.5))
 
@@ -239,4 +241,5 @@ class Camera:
         spare = (length - (frames - 1) * step).clamp(min=1)
         order = (moves.first * spare).floor()[:, None] + step[:, None] * (moves.time + frames // 2)
         last = length[:, None] - 1
-        return (last - (order % (2 * last).clamp(min=1) - last).abs()).clamp(min=0).long()
+        beyond = (order % (2 * last).clamp(min=1) - last).abs()
+        return (last - beyond).clamp(min=0).long()

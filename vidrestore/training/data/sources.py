@@ -94,9 +94,9 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
             raise ConfigError(f"{folders}: no file {name}, which data.validation names")
         held_out.append(paths[0])
     decoded = _decoded(clips, stills, held_out, reading)
-    clips, stills = (
-        [path for path in paths if path in decoded or reading.cache is None] for paths in (clips, stills)
-    )
+    if reading.cache is not None:
+        clips = [path for path in clips if path in decoded]
+        stills = [path for path in stills if path in decoded]
     length = data.frames if isinstance(data, DataConfig) else 1  # only groups are cut from whole windows
     footage = Footage(clips, stills, length, data.still_share, decoded=decoded)
     validation = Footage(held_out or clips, [] if held_out or clips else stills, length, 0, decoded=decoded)

@@ -19,7 +19,7 @@ from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage, PlaneSource
-from vidrestore.training.data.pairs import quantised, random_compression
+from vidrestore.training.data.pairs import quantised, random_compression, stacked_bytes
 from vidrestore.training.data.planes import Camera
 
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
@@ -73,12 +73,10 @@ def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> 
 def downscaling_matrices(side: int) -> Tensor:
     """Return the ways to downscale `side` pixels by 4, (3, side / 4, side): bicubic, means, bilinear."""
     line = torch.eye(side)[None, None]
-    matrices = [
-        resizing_matrix(side, 1 / SCALE).float(),
-        F.avg_pool2d(line, (SCALE, 1))[0, 0],
-        F.interpolate(line, (side // SCALE, side), mode="bilinear", antialias=True)[0, 0],
-    ]
-    return torch.stack(matrices)
+    bicubic = resizing_matrix(side, 1 / SCALE).float()
+    means = F.avg_pool2d(line, (SCALE, 1))[0, 0]
+    bilinear = F.interpolate(line, (side // SCALE, side), mode="bilinear", antialias=True)[0, 0]
+    return torch.stack((bicubic, means, bilinear))
 
 
 def random_symmetry(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
@@ -128,5 +126,5 @@ def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> Held
         large = quantised(random_symmetry(rng)(large))
         small = downscale_practically(large, rng) if config.practical else downscale_bicubically(large)
         clips.append((small, large))
-    small, large = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*clips, strict=True))
+    small, large = map(stacked_bytes, zip(*clips, strict=True))
     return HeldOutClips(small, large)
