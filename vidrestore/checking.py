@@ -29,10 +29,10 @@ T = TypeVar("T")
 # Most parts of a dotted key: tomllib's memory grows with the square of their number, 10 GB for a key of
 # 100 KB.
 DEEPEST = 16
-_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
-_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
+_KEY_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{DEEPEST}}}")
 _MEMBERS = ("str", "int", "float", "bool", "none")  # pydantic's names of members of unions
-_LONGEST = 200  # most characters of a value in a message
+_LONGEST_VALUE = 200  # most characters of a value in a message
 
 
 class Checked:
@@ -114,7 +114,7 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
     from pydantic import ValidationError
 
     if not isinstance(values, dict):
-        raise error(f"{place} must be an object, found {values!r:.{_LONGEST}}")
+        raise error(f"{place} must be an object, found {values!r:.{_LONGEST_VALUE}}")
     hints = get_type_hints(kind, include_extras=True)
     values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
     try:
@@ -196,7 +196,7 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     alternatives = [text.partition(" should be ")[2] for text in messages if " should be " in text]
     expected = " or ".join([re.sub(r"^\w+ should ", "must ", problem["msg"]), *alternatives])
     words = str(value) if isinstance(value, Fraction) else repr(value)
-    return f"{place} {expected}, found {words:.{_LONGEST}}"
+    return f"{place} {expected}, found {words:.{_LONGEST_VALUE}}"
 
 
 def toml(tables: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ NOVELTY, NOVELTY_BY_JUMP = (0.2, 0.5)
 RESUMED = 0.5  # share of the cut's novelty below which a frame nearby continues the other scene
 SAME_LEVEL = 0.5  # grey levels; smaller differences count as none
 BLOCK_GRID = 4  # blocks along the longer side of a thumbnail
-FLAT = 2.0  # variance in grey levels squared; blocks with less are flat
+FLAT_VARIANCE = 2.0  # variance in grey levels squared; blocks with less are flat
 
 
 class SceneDetector:
@@ -119,7 +119,7 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
     padded = np.pad(source, ((reach_y, reach_y), (reach_x, reach_x)), mode="edge")
     shifted = np.lib.stride_tricks.sliding_window_view(padded, (height, width)).reshape(-1, height, width)
     remaining = block_variances(shifted - target).min(axis=0)
-    return float(remaining.sum() / (block_variances(target) + FLAT).sum())
+    return float(remaining.sum() / (block_variances(target) + FLAT_VARIANCE).sum())
 
 
 def block_variances(pictures: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -18,14 +18,14 @@ from vidrestore.linear_light import from_light, to_light
 
 SHOT = (3e-4, 1.2e-2)  # variance of the noise at white, for light in [0, 1], log-uniform
 READ = (0.7, 8.0)  # standard deviation of the readout in electrons; white has 1 / shot of them
-BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # the camera's demosaicing; see `demosaiced`
-ROWS = (0.0, 0.3)  # standard deviation of noise common to a row, relative to each pixel's own
+GREEN_BEND, GREEN_FOLLOW = (0.4, 1.0), (0.6, 1.0)  # the camera's demosaicing; see `demosaiced`
+ROW_NOISE = (0.0, 0.3)  # standard deviation of noise common to a row, relative to each pixel's own
 
 DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
 CHROMA_SHARE = 0.15  # share of clips with coarse chroma noise, as after a camera's denoising
-CHROMA = (0.008, 0.05)  # its standard deviation in display values
-COARSE = (2, 9)  # its grain size in pixels, down and across
-WHITE = (3 / 255, 60 / 255)  # standard deviation of white noise in display values, log-uniform
+CHROMA_SIGMA = (0.008, 0.05)  # its standard deviation in display values
+CHROMA_GRAIN = (2, 9)  # its grain size in pixels, down and across
+WHITE_SIGMA = (3 / 255, 60 / 255)  # standard deviation of white noise in display values, log-uniform
 
 
 def add_gaussian_noise(
@@ -91,16 +91,16 @@ def white_noise(clips: Tensor, draw: Counters) -> Tensor:
         return luma + colours(blue, red)
 
     noise = changed(noise, draw.chance(0.5), as_stored)
-    return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE))).clamp_(0, 1)
+    return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE_SIGMA))).clamp_(0, 1)
 
 
 def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, 3, H, W) of coarse colour noise that does not change the luma."""
     frames, _, height, width = clips.shape[1:]
-    most = height // COARSE[0] + 2, width // COARSE[0] + 2
-    coarse = draw.normal(frames, 2, *most) * (1.5 * of_sample(draw.log_uniform(CHROMA)))
-    down = straight_lines(height, height // draw.integers(*COARSE) + 2, most[0])
-    across = straight_lines(width, width // draw.integers(*COARSE) + 2, most[1])
+    most = height // CHROMA_GRAIN[0] + 2, width // CHROMA_GRAIN[0] + 2
+    coarse = draw.normal(frames, 2, *most) * (1.5 * of_sample(draw.log_uniform(CHROMA_SIGMA)))
+    down = straight_lines(height, height // draw.integers(*CHROMA_GRAIN) + 2, most[0])
+    across = straight_lines(width, width // draw.integers(*CHROMA_GRAIN) + 2, most[1])
     blue, red = (down[:, None, None] @ coarse @ across[:, None, None].mT).split(1, 2)
     return colours(blue, red)
 
@@ -129,10 +129,10 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     share = of_sample(draw.uniform(0, 0.5))
     noise = changed(white, kind >= 1 - SMOOTHED, lambda rows: smoothed(white[rows], share[rows]))
     through = kind < DEMOSAICED
-    lines = of_sample(draw.uniform(*ROWS) * through) * draw.normal(shape[1], 1, shape[3], 1)
+    lines = of_sample(draw.uniform(*ROW_NOISE) * through) * draw.normal(shape[1], 1, shape[3], 1)
     light = to_light(clips)
     noise = scaled_noise(noise + lines, light, level * gains, read * gains**2)
-    settings = [of_sample(draw.uniform(*bounds)) for bounds in (BEND, FOLLOW)]
+    settings = [of_sample(draw.uniform(*bounds)) for bounds in (GREEN_BEND, GREEN_FOLLOW)]
 
     def interpolated(rows: Rows) -> Tensor:
         """Return noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""

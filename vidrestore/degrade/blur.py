@@ -25,21 +25,21 @@ from vidrestore.degrade.weather import splat
 from vidrestore.linear_light import from_light, to_light
 
 MOMENTS = 64  # samples of the path per exposure
-TURNED = 32  # samples of these that are rendered if the camera turns
+TURNED_MOMENTS = 32  # samples of these that are rendered if the camera turns
 SPAN = (3.0, 24.0)  # pixels that the camera moves during one exposure, log-uniform
 STRAIGHT_SHARE = 0.75  # share of clips whose camera moves evenly along a line, or a gentle bend
-BEND = 0.3  # radians that it turns in one exposure, standard deviation
+CAMERA_BEND = 0.3  # radians that it turns in one exposure, standard deviation
 SHAKE = 0.03  # probability per moment of a jerk that reverses the motion
 ROLL_SHARE = 0.3  # share of clips whose camera turns about its axis as well
 ROLL = (0.004, 0.04)  # radians in one exposure, log-uniform
 PART_SHARE = 0.35  # share of clips with a part that is nearer or moves by itself
 STILL_SHARE = 0.4  # share of these clips with a still camera
-COVERED = (0.1, 0.9)  # share of a frame that such a part may cover
+FRONT_COVER = (0.1, 0.9)  # share of a frame that such a part may cover
 DEFOCUS_SHARE = 0.2  # share of clips that are slightly out of focus as well
 DEFOCUS = (0.4, 1.8)  # pixels; radius of the circle of confusion
-COARSE = 4  # pixels; side of the cells for measuring motion
+MOTION_CELL = 4  # pixels; side of the cells for measuring motion
 PATHS = 1024  # random walks that paths are taken from
-FARTHEST = 26  # pixels; most reach of a path's kernel from its centroid
+KERNEL_REACH = 26  # pixels; most reach of a path's kernel from its centroid
 BORDER = 20  # multiple of the sides of a canvas, for fast Fourier transforms
 
 
@@ -52,10 +52,10 @@ def motion(clip: Tensor) -> float:
     """Estimate the motion of a clip in pixels per frame as its temporal change over its spatial gradient."""
     if len(clip) < 2:
         return 0.0
-    coarse = F.avg_pool2d(clip.mean(1), COARSE)
+    coarse = F.avg_pool2d(clip.mean(1), MOTION_CELL)
     gradient = coarse.diff(dim=2).abs().mean() + coarse.diff(dim=1).abs().mean()
     change = coarse.diff(dim=0).abs().mean()
-    return float(2 * COARSE * change / gradient.clamp(min=1e-3))
+    return float(2 * MOTION_CELL * change / gradient.clamp(min=1e-3))
 
 
 @in_turn
@@ -116,7 +116,7 @@ def random_arcs(frames: int, draw: Counters) -> Tensor:
     of most objects, and of a camera that pans.
     """
     moments = torch.arange(frames * MOMENTS) / MOMENTS
-    angles = draw.uniform(0, math.tau)[:, None] + BEND * draw.normal()[:, None] * moments
+    angles = draw.uniform(0, math.tau)[:, None] + CAMERA_BEND * draw.normal()[:, None] * moments
     arcs = torch.stack((angles.sin(), angles.cos()), 2).cumsum(1) / MOMENTS
     exposures: Tensor = arcs.unflatten(1, (frames, MOMENTS))
     return exposures
@@ -157,18 +157,18 @@ def random_walks(moments: int) -> Tensor:
 
 
 def random_mask(clips: Tensor, draw: Counters) -> Tensor:
-    """Return (B, T, 1, H, W), 0 or 1: 1 in a random set of regions of a scene that covers a share of COVERED;
-    less or more of it only if one region is larger.
+    """Return (B, T, 1, H, W), 0 or 1: 1 in a random set of regions of a scene that covers a share of
+    FRONT_COVER; less or more of it only if one region is larger.
     """
     regions = random_regions(clips, draw)
     areas = members(regions).float().mean((2, 3, 4))
-    target = draw.uniform(COVERED[0], 0.6)
+    target = draw.uniform(FRONT_COVER[0], 0.6)
     order = draw.uniform(0, 1, COUNT[1]).argsort(1)
     covered = torch.zeros_like(target)
     mask = torch.zeros_like(areas)
     for region in order.unbind(1):
         area = areas.gather(1, region[:, None])[:, 0]
-        fits = (covered < target) & ((covered == 0) | (covered + area <= COVERED[1]))
+        fits = (covered < target) & ((covered == 0) | (covered + area <= FRONT_COVER[1]))
         mask = mask.scatter(1, region[:, None], fits.float()[:, None])
         covered = covered + area * fits
     return mask.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
@@ -185,7 +185,7 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
     columns = torch.arange(width) - axis[:, 1:, None]
     total = torch.zeros_like(light)
     grid = light.new_empty(len(light), height, width, 2)
-    for number in range(0, MOMENTS, MOMENTS // TURNED):
+    for number in range(0, MOMENTS, MOMENTS // TURNED_MOMENTS):
         cosine = turns[:, :, number, None].cos()
         sine = turns[:, :, number, None].sin()
         centres = path[:, :, number] + axis[:, None]
@@ -194,7 +194,7 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
             place += centres[..., 1 - axis_number].flatten()[:, None, None]
             grid[..., axis_number] = place * (2 / (side - 1)) - 1
         total += F.grid_sample(light, grid, mode="bilinear", padding_mode="reflection", align_corners=True)
-    return from_light(total / TURNED).view_as(clips)
+    return from_light(total / TURNED_MOMENTS).view_as(clips)
 
 
 def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
@@ -203,7 +203,7 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
     side, side).
     """
     positions = paths - paths.mean(2, keepdim=True)
-    reach = min(FARTHEST, math.ceil(float(positions.abs().max())) + 1)
+    reach = min(KERNEL_REACH, math.ceil(float(positions.abs().max())) + 1)
     reach += 0 if lens is None else lens.shape[1] // 2
     rows, columns = (positions + reach).unbind(3)
     canvas = (2 * reach + 1, 2 * reach + 1)

@@ -20,28 +20,28 @@ from vidrestore.linear_light import GAMMA, WAVELENGTHS, to_light
 
 DENSITY = (0.5, 8.0)  # optical depth at the largest depth
 AIRLIGHT = (0.45, 1.0)  # RESIDE has 0.6 to 1; fog at dusk and smoke are darker
-TINT = 0.02  # relative standard deviation of the airlight between colours
+AIRLIGHT_TINT = 0.02  # relative standard deviation of the airlight between colours
 # Angstrom's exponent of the scattering: 0 for large drops of fog, above 1 for fine dry haze, which scatters
 # blue light more
-EXPONENT = (0.0, 1.4)
+ANGSTROM_EXPONENT = (0.0, 1.4)
 # share of clips with visibly coloured airlight (dust, smoke, evening, blue distance), and its deviation
 # between red and blue
 COLOURED_SHARE = 0.25
 COLOURED = 0.08
 NEAREST = 0.15  # largest depth of the nearest point, since a frame shows something near
 # share of clips with patchy haze, and the relative deviation of the patches' density
-UNEVEN_SHARE, UNEVEN = (0.35, 0.5)
+PATCHY_HAZE_SHARE, UNEVEN = (0.35, 0.5)
 TOWARDS_SUN = 0.2  # largest relative change of the airlight from the middle of a frame to its sides
 DRIFT = 0.01  # standard deviation of the density's relative change from frame to frame
 # share of clips with haze added in linear light, as by air; in the others in display values, as RESIDE's
-LIGHT_SHARE = 0.85
+LINEAR_HAZE_SHARE = 0.85
 # share of clips whose exposure is changed by haze, and the deviation of its logarithm
 EXPOSED_SHARE, EXPOSED = (0.3, 0.08)
 STANDING_SHARE = 0.2  # share of clips with upright regions, whose edges are seldom those of objects
 SKY_SHARE = 0.5  # share of these whose top region is sky
 SKY_FOOT = 0.75  # share of the height that sky reaches down to, at most
 MOST_HILLS = 5  # samples across a smooth field, at least 2
-LUMA = (0.299, 0.587, 0.114)
+BT601_LUMA = (0.299, 0.587, 0.114)
 
 
 def add_haze(clips: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
@@ -70,15 +70,15 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     """Add such haze; return also its parameters, as a network's targets."""
     depth = random_depth(clips, draw)
     depth = depth - depth.amin((1, 2, 3, 4), keepdim=True) + of_sample(draw.uniform(0, NEAREST))
-    patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(UNEVEN_SHARE)
+    patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(PATCHY_HAZE_SHARE)
     depth = depth * (1 + of_sample(patches) * _hills(clips, draw))
     growth = 1 + DRIFT * draw.normal(clips.shape[1]).cumsum(1)
     relative = constants(tuple(length / WAVELENGTHS[1] for length in WAVELENGTHS))
-    colours = relative ** -draw.uniform(*EXPONENT)[:, None]
+    colours = relative ** -draw.uniform(*ANGSTROM_EXPONENT)[:, None]
     density = draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
     depths = density[..., None, None] * depth
     base, gradient = random_airlight(clips, draw)
-    in_light = draw.chance(LIGHT_SHARE)
+    in_light = draw.chance(LINEAR_HAZE_SHARE)
     exposed = draw.chance(EXPOSED_SHARE) & in_light
     exposure = (EXPOSED * draw.normal() * exposed).exp()[:, None, None, None]
     light = exposure * (base**GAMMA * gradient**GAMMA).clamp(max=1)
@@ -95,13 +95,13 @@ def random_airlight(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
     """Return two factors of airlight, of at least 0: the colour, (B, 3, 1, 1), nearly grey, or
     visibly coloured; and (B, 1, H, W) for its gradient, about 1. Their product is to be cut at 1.
     """
-    colour = 1 + TINT * draw.normal(3)
+    colour = 1 + AIRLIGHT_TINT * draw.normal(3)
     tint = COLOURED * draw.normal() * draw.chance(COLOURED_SHARE)
     colour = colour + tint[:, None] * constants((1.0, 0.1, -1.0))
     base = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)
     slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)[:, None, None, None]
     gradient = 1 + slope * torch.linspace(-1, 1, clips.shape[4])
-    patches = 2 * TOWARDS_SUN * draw.chance(UNEVEN_SHARE)[:, None, None, None]
+    patches = 2 * TOWARDS_SUN * draw.chance(PATCHY_HAZE_SHARE)[:, None, None, None]
     gradient = gradient * (1 + patches * (_hills(clips, draw)[:, 0] - 0.5))
     return base[..., None, None], gradient.clamp(min=0)
 
@@ -211,7 +211,7 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
 
 def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, 1, H, W): a random function of local luma, so edges of objects are edges of depth."""
-    luma = (clips * constants(LUMA)[:, None, None]).sum(2)
+    luma = (clips * constants(BT601_LUMA)[:, None, None]).sum(2)
     reach = torch.arange(-3, 4).abs() <= draw.integers(1, 4)[:, None]
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))
     place = smooth.clamp(0, 1) * 5

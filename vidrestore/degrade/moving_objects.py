@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vidrestore.degrade.counters import log_uniform
 
-KINDS = ("lamps", "sign", "sparks", "balls", "smoke")
+OBJECT_KINDS = ("lamps", "sign", "sparks", "balls", "smoke")
 SPEED = (0.5, 40.0)  # pixels per frame: a video of few frames a second has large ones
 DARK_SHARE = 0.5  # share of clips darkened to a night, where lamps outshine the rest
 DARK = (0.08, 0.5)
@@ -24,7 +24,7 @@ def add_moving_objects(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Return (T, 3, H, W) in [0, 1] with one or two kinds of bright objects that move evenly."""
     if rng.random() < DARK_SHARE:
         clip = clip * log_uniform(rng, DARK)
-    for kind in rng.choice(KINDS, int(rng.integers(1, 3)), replace=False):
+    for kind in rng.choice(OBJECT_KINDS, int(rng.integers(1, 3)), replace=False):
         light = _smoke(clip, rng) if kind == "smoke" else _objects(clip, str(kind), rng)
         clip = clip * (1 - light[:, 3:]) + light[:, :3]
     return clip.clamp(0, 1)

@@ -17,8 +17,8 @@ COUNT = (6, 16)  # least and largest number of regions, before those of similar 
 SIMILAR = (0.06, 0.2)  # largest distance of similar colours
 # weight of colour relative to position; at the upper end regions break up, as trees do
 COLOUR = (0.4, 3.0)
-FARTHEST, FINE = 60.0, 2**20  # more than half the square of any distance, and its steps to 1
-STRAY = 0.02  # share of a row below which a region is ignored there
+ABSENT_DISTANCE, DISTANCE_STEPS = 60.0, 2**20  # more than half the square of any distance, and its steps to 1
+STRAY_SHARE = 0.02  # share of a row below which a region is ignored there
 
 
 def random_regions(clips: Tensor, draw: Counters) -> Tensor:
@@ -37,13 +37,13 @@ def random_regions(clips: Tensor, draw: Counters) -> Tensor:
     numbers = torch.arange(most)
     absent = numbers >= count[:, None]
     # minus half the squared distance to each seed, without the term that is the same for all seeds
-    weights = FINE * colour**2 * hues.mT
+    weights = DISTANCE_STEPS * colour**2 * hues.mT
     nearness = (weights[:, None] @ smooth.flatten(3)).unflatten(3, (height, width))
     bias = (colour**2 * hues.square()).sum(1) + positions.square().sum(2)
     rows, columns = (torch.linspace(0, 1, side) for side in (height, width))
     down, across = positions[..., None, None].unbind(2)
     place = across * columns + down * rows[:, None]
-    place = FINE * (place - (bias / 2 + FARTHEST * absent)[..., None, None])
+    place = DISTANCE_STEPS * (place - (bias / 2 + ABSENT_DISTANCE * absent)[..., None, None])
     # integers with the seed's number as their last digit in base `most`: amax is faster than argmax
     numbered = nearness.add_(place[:, None]).int().mul_(most).add_(numbers.int()[:, None, None])
     nearest = numbered.amax(2).remainder_(most).long()
@@ -74,5 +74,5 @@ def lowest_rows(regions: Tensor) -> Tensor:
     """Return (B, COUNT[1]): the lowest row of each region in the middle frame; 0 if it is absent there."""
     middle = regions[:, regions.shape[1] // 2]
     height, width = middle.shape[1:]
-    present = members(middle).sum(3) > STRAY * width
+    present = members(middle).sum(3) > STRAY_SHARE * width
     return (present * torch.arange(height)).amax(2)

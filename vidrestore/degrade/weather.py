@@ -27,7 +27,7 @@ from vidrestore.linear_light import from_light, to_light
 
 PAINTED_SHARE = 0.45  # share of clips with rain that is painted over them, as in datasets
 MOST_PAINTED = 3  # layers of such streaks
-COVERED = (0.1, 0.4)  # share of the picture under them
+PAINTED_COVER = (0.1, 0.4)  # share of the picture under them
 PAINTED_LENGTH, PAINTED_WIDTH = (45.0, 200.0), (0.6, 1.5)  # in pixels, the latter the sigma across
 PAINTED = (0.1, 0.65)  # of white: what the brightest hundredth of the picture adds
 SLANT, STEEPEST = 0.3, 0.85  # radians between painted rain and a vertical: usual, and at most
@@ -35,14 +35,14 @@ PAINTED_VEIL_SHARE = 0.1
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
 # nearness of a layer of rain in focus: 1 is the nearest, with streaks of up to 60 pixels
-NEAR = (0.1, 1.0)
+STREAK_NEARNESS = (0.1, 1.0)
 FINE_SHARE = 0.3  # share of clips with rain that have many fine streaks, long or short
 FINE_COUNT = (4e-3, 2.5e-2)  # such streaks per pixel
 FINE_LENGTH = (5.0, 45.0)
 THICK_SHARE = 0.55  # share of clips with rain that have streaks too near to be in focus
-THICK = (1.5, 6.0)  # sigma of their blur in pixels
+THICK_SIGMA = (1.5, 6.0)  # sigma of their blur in pixels
 THICK_COUNT = (5e-5, 6e-4)  # such streaks per pixel
-STRENGTH = (0.06, 0.8)  # least and greatest strength of streaks
+STREAK_STRENGTH = (0.06, 0.8)  # least and greatest strength of streaks
 OPACITY = (0.1, 1.5)  # optical depth of flakes
 SNOW_SPEED = (0.4, 4.0)  # speed of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
 STREAK = (3.0, 16.0)  # longest path of a flake in one exposure, in radii
@@ -52,8 +52,8 @@ VEIL_SHARE = 0.8  # share of clips with rain or snow that have a veil of distant
 # optical depth of the veil; heavy rain absorbs about a quarter of the light per hundred metres
 VEIL = (0.0, 0.35)
 # share of clips with weather added in linear light; in the others in display values, as in datasets
-LIGHT_SHARE = 0.5
-UNEVEN_SHARE = 0.4  # share of clips whose veil has a depth
+LINEAR_WEATHER_SHARE = 0.5
+UNEVEN_VEIL_SHARE = 0.4  # share of clips whose veil has a depth
 MOST_LAYERS, MOST_SMALL = 6, 5  # layers of streaks in focus, and of flakes; at least 2
 
 
@@ -89,7 +89,7 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
         streaks = changed(streaks, mask, partial(_drawn, layers, frames, canvas, draw.branch()))
     streaks = _crop(streaks, clips)
     # light of the drops, and the veil behind which all lies
-    in_light = draw.chance(LIGHT_SHARE) & ~painted
+    in_light = draw.chance(LINEAR_WEATHER_SHARE) & ~painted
     light = torch.where(of_sample(painted), 1.0, _drop_light(clips, in_light, draw))
     transmission, airlight = _veil(clips, draw, torch.where(painted, PAINTED_VEIL_SHARE, VEIL_SHARE))
     added_or_screened = draw.uniform(-1.2, 1.2).clamp(0, 1)
@@ -130,7 +130,7 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     """
     angle = (SLANT * draw.normal()).clamp(-STEEPEST, STEEPEST)
     layers = draw.integers(1, MOST_PAINTED + 1)
-    level = _exceeded_by(draw.uniform(*COVERED) / layers)
+    level = _exceeded_by(draw.uniform(*PAINTED_COVER) / layers)
     # of all layers; each varies about these
     width, length, bright = (draw.log_uniform(bounds) for bounds in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
     is_random = draw.chance(0.5)[:, None]
@@ -174,7 +174,7 @@ def _exceeded_by(share: Tensor) -> Tensor:
 def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of streaks with the spectra of their profiles: in focus, and too near for it."""
     angle = 0.35 * draw.normal()
-    strength = draw.log_uniform(STRENGTH)
+    strength = draw.log_uniform(STREAK_STRENGTH)
     down = torch.stack((angle.cos(), angle.sin()), 1)
     # relative to the longest exposure; drops are dots in a short one
     short = draw.log_uniform((0.2, 1.0))
@@ -185,7 +185,7 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     fine = draw.chance(FINE_SHARE)
     thick = draw.chance(THICK_SHARE)
     for number in range(MOST_LAYERS):
-        scale = draw.log_uniform(NEAR)
+        scale = draw.log_uniform(STREAK_NEARNESS)
         part = draw.branch()
         density = draw.log_uniform(STREAKS) / scale
         length = 60 * scale * exposure * draw.uniform(0.5, 1)
@@ -205,7 +205,7 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
         particles = Particles.drawn(part, canvas, density * fine, step, length, down, 0.05)
         yield particles.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
     # near the lens
-    sigma = draw.log_uniform(THICK)
+    sigma = draw.log_uniform(THICK_SIGMA)
     part = draw.branch()
     length = sigma * draw.uniform(4, 14) * exposure.sqrt()
     density = draw.log_uniform(THICK_COUNT)
@@ -236,7 +236,7 @@ def snow(clips: Tensor, draw: Counters) -> Tensor:
     depth = _crop(render(_flakes(clips.shape[1], canvas, draw), canvas), clips, 20)
     mask = 1 - torch.exp(-depth)
     transmission, airlight = _veil(clips, draw)
-    in_light = draw.chance(LIGHT_SHARE)
+    in_light = draw.chance(LINEAR_WEATHER_SHARE)
     overall = clips.mean((1, 2, 3, 4))
     bright = draw.uniform(0.7, 1).maximum((1.3 * overall).clamp(max=1))
     colour = bright[:, None] * (1 + 0.02 * draw.normal(3))
@@ -290,7 +290,7 @@ def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
 def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> tuple[Tensor, Tensor]:
     """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of distant particles."""
     density = of_sample(draw.uniform(*VEIL) * draw.chance(share))
-    uneven = draw.chance(UNEVEN_SHARE)
+    uneven = draw.chance(UNEVEN_VEIL_SHARE)
     branch = draw.branch()
 
     def uneven_depth(rows: Rows) -> Tensor:
@@ -309,8 +309,8 @@ Canvas = tuple[int, int]
 # are convolved by the canvas's Fourier transform, which wraps around in the same way, so one inverse
 # transform serves all layers.
 
-MARGIN = 40  # least number of pixels of a canvas beyond the picture
-SIDE_MULTIPLE = 20  # sides of a canvas are multiples of it: a third less time for FFTs than 16
+CANVAS_MARGIN = 40  # least number of pixels of a canvas beyond the picture
+CANVAS_MULTIPLE = 20  # sides of a canvas are multiples of it: a third less time for FFTs than 16
 FEWEST = 128  # least capacity, so that the numbers drawn don't depend on small counts
 SHARPEST = 2**16  # steps of weights, which are added as integers, so that their order doesn't matter
 
@@ -419,7 +419,7 @@ def _whole_and_part(positions: Tensor, side: int) -> tuple[Tensor, Tensor]:
 
 def canvas_size(size: Iterable[int]) -> Canvas:
     """Return the rows and columns of the canvas for pictures of a size."""
-    height, width = (-(-(side + MARGIN) // SIDE_MULTIPLE) * SIDE_MULTIPLE for side in size)
+    height, width = (-(-(side + CANVAS_MARGIN) // CANVAS_MULTIPLE) * CANVAS_MULTIPLE for side in size)
     return height, width
 
 

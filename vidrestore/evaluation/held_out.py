@@ -17,11 +17,11 @@ from vidrestore.training.training_events import rounded_metrics
 from vidrestore.weights import Model, load_model, read_manifest, weights_folder
 from vidrestore.weights.manifest import Card
 
-AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
+CARD_TOLERANCE = 0.02  # dB; more than half-precision files and another processor change a value
 HELD_OUT = "held-out"  # prefix of these values' names on a card
 OnProgress = Callable[[str], None]
 # settings that the cards of some weights have, at what is now the only value
-FORMER = {'final = "last"', "resident = false"}
+FORMER_SETTINGS = {'final = "last"', "resident = false"}
 
 
 def recipe_of(card: Card) -> RunConfig:
@@ -31,7 +31,7 @@ def recipe_of(card: Card) -> RunConfig:
     text = card.training.get("configuration")
     if not isinstance(text, str):
         raise ConfigError(f"{card.name}: its card has no training configuration; give one with `config`")
-    text = "\n".join(line for line in text.splitlines() if line not in FORMER)
+    text = "\n".join(line for line in text.splitlines() if line not in FORMER_SETTINGS)
     name = f"{card.name}.toml"
     local_config, bundled_config = (
         parse_config(text, folder / name)
@@ -112,15 +112,15 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
 
 
 def agree(measured: Values, expected: Values) -> bool:
-    """Return True if every expected metric was measured and is within `AGREEMENT` of the expected value."""
+    """Return True if every expected metric was measured and differs by at most `CARD_TOLERANCE`."""
     return all(
-        name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
+        name in measured and abs(measured[name] - value) <= CARD_TOLERANCE for name, value in expected.items()
     )
 
 
-PROTOCOL = (
+HELD_OUT_PROTOCOL = (
     "held-out clips, degradations with fixed seeds and PSNR as in the weights' training configuration",
-    f"agreement: within {AGREEMENT} dB of the value in the weights' manifest card",
+    f"agreement: within {CARD_TOLERANCE} dB of the value in the weights' manifest card",
 )
 OTHER_CLIPS = "other clips than those of the manifest's values, so the two are not compared"
 
@@ -160,4 +160,4 @@ def evaluate_held_out(
     unlisted = dict.fromkeys(row.weights for row in rows if row.verdict == "not listed")
     notes = [f"{name}: its manifest card has no values for these clips" for name in unlisted]
     notes += [OTHER_CLIPS] * any(not row.verdict for row in rows if data is not None)
-    return Result(suite, title, "manifest", tuple(rows), PROTOCOL, tuple(notes))
+    return Result(suite, title, "manifest", tuple(rows), HELD_OUT_PROTOCOL, tuple(notes))

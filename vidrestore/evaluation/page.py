@@ -24,14 +24,14 @@ from vidrestore.svg_charts import chart, legend, plot
 
 Picture = NDArray[np.uint8]
 
-LARGEST = (480, 720)  # rows and columns; larger pictures are cropped to their middle, not scaled
+LARGEST_PICTURE = (480, 720)  # rows and columns; larger pictures are cropped to their middle, not scaled
 COMPARISONS, CHARTS = 24, 24  # most on one page
 MOST_ERROR = 32.0  # grey levels; this error and more is yellow in an error map
 SCALE = f"purple: 0, yellow: {MOST_ERROR:g} grey levels and more"
 REPORT = "report"  # the suite of a page about a restoration
 LEAST_WIDTH = 640  # pixels on the page; smaller pictures are enlarged
-NAMES = ("system", "weights", "on")
-UNITS = {
+NAME_COLUMNS = ("system", "weights", "on")
+METRIC_UNITS = {
     "psnr": "PSNR, dB",
     "psnr_mse": "PSNR of the mean squared error, dB",
     "ssim": "SSIM",
@@ -87,10 +87,14 @@ def _in_script(text: str) -> str:
 
 
 def _table(result: Result) -> str:
-    units = [UNITS.get(metric, metric) for metric in result.metrics]
-    heads = [*NAMES, *(text for unit in units for text in (unit, result.against)), "verdict"]
+    units = [METRIC_UNITS.get(metric, metric) for metric in result.metrics]
+    heads = [*NAME_COLUMNS, *(text for unit in units for text in (unit, result.against)), "verdict"]
     if result.suite == REPORT:
-        heads = [*NAMES, *(f"{unit} {side}" for unit in units for side in ("before", "after")), "verdict"]
+        heads = [
+            *NAME_COLUMNS,
+            *(f"{unit} {side}" for unit in units for side in ("before", "after")),
+            "verdict",
+        ]
     rows = [_cells(result, row) for row in result.rows]
 
     def is_filled(column: int) -> bool:
@@ -98,7 +102,7 @@ def _table(result: Result) -> str:
 
     filled = list(map(is_filled, range(len(heads))))
     if result.suite == REPORT:  # the title names them
-        filled[: len(NAMES)] = [False] * len(NAMES)
+        filled[: len(NAME_COLUMNS)] = [False] * len(NAME_COLUMNS)
     head = "".join(f"<th>{escape(title)}</th>" for title in compress(heads, filled))
     body = ""
     for row, cells in zip(result.rows, rows, strict=True):
@@ -179,8 +183,8 @@ def _system(result: Result, clip: ClipMetrics) -> str:
 
 
 def _middle(picture: Picture) -> Picture:
-    """Crop a picture that is larger than `LARGEST` to its middle."""
-    height, width = (min(size, most) for size, most in zip(picture.shape, LARGEST, strict=False))
+    """Crop a picture that is larger than `LARGEST_PICTURE` to its middle."""
+    height, width = (min(size, most) for size, most in zip(picture.shape, LARGEST_PICTURE, strict=False))
     top = (picture.shape[0] - height) // 2
     left = (picture.shape[1] - width) // 2
     return picture[top : top + height, left : left + width]
@@ -200,7 +204,7 @@ def _plots(result: Result) -> Iterator[str]:
     for drawn in result.plots:
         positions = [position for places, _ in drawn.curves.values() for position in places]
         if positions:
-            unit = UNITS.get(drawn.metric, drawn.metric)
+            unit = METRIC_UNITS.get(drawn.metric, drawn.metric)
             ends = (min(positions), max(positions))
             title = f"{drawn.title}: {unit}, {drawn.axis}"
             curves = plot(title, unit, drawn.curves, ends, "", logarithmic=drawn.logarithmic)
@@ -217,7 +221,7 @@ def _charts(result: Result) -> Iterator[str]:
         limit = f" The first {CHARTS} of {len(charts)}." if len(charts) > CHARTS else ""
         yield f"<h2>Frame by frame</h2><p>{limit}</p>"
     for metric, clips in charts[:CHARTS]:
-        unit = UNITS.get(metric, metric)
+        unit = METRIC_UNITS.get(metric, metric)
         title = ", ".join([*_place_names(result, clips[0]), unit])
         curves = {_system(result, clip): clip.reported(metric) for clip in clips}
         yield f"<section><h3>{escape(title)}</h3>{chart(title, unit, curves)}</section>"

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from vidrestore import __version__
 from vidrestore.colour import planes_to_grey
-from vidrestore.evaluation.page import LARGEST, REPORT, page
+from vidrestore.evaluation.page import LARGEST_PICTURE, REPORT, page
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
 from vidrestore.events import Summary
@@ -40,9 +40,9 @@ from vidrestore.noise import NoiseEstimator
 from vidrestore.options import EncoderOptions, RestoreOptions, changed_values
 from vidrestore.pipeline.conversions import enlarged_frame
 
-SAMPLES = 4  # starts of the video that the page shows
+MOST_MOMENTS = 4  # starts of the video that the page shows
 SAMPLE_FRAMES = 10  # consecutive frames at each start that are measured
-PATCH = 16  # pixels
+FLICKER_PATCH = 16  # pixels
 MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 
@@ -90,11 +90,11 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
 
 def sample_starts(summary: Summary) -> list[int]:
     """Return the middle frames of the longest scenes; evenly spread frames if scenes are unknown."""
-    longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:SAMPLES]
+    longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:MOST_MOMENTS]
     starts = {(scene.first + scene.stop) // 2 for scene in longest}
-    if len(starts) < SAMPLES:
-        starts |= {summary.frames * (2 * number + 1) // (2 * SAMPLES) for number in range(SAMPLES)}
-    return sorted(starts)[:: max(1, len(starts) // SAMPLES)][:SAMPLES]
+    if len(starts) < MOST_MOMENTS:
+        starts |= {summary.frames * (2 * number + 1) // (2 * MOST_MOMENTS) for number in range(MOST_MOMENTS)}
+    return sorted(starts)[:: max(1, len(starts) // MOST_MOMENTS)][:MOST_MOMENTS]
 
 
 def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Moment]:
@@ -138,7 +138,7 @@ def _sample(
     width = min(picture.shape[1] for picture in pictures)
     source, restored = (picture[:height, :width] for picture in pictures)
     clips = []
-    if height > LARGEST[0] or width > LARGEST[1]:  # the page crops it
+    if height > LARGEST_PICTURE[0] or width > LARGEST_PICTURE[1]:  # the page crops it
         overview = Comparison(start, _small(source), _small(restored))
         clips.append(ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", overview))
     for system, values in zip((GIVEN, task), changes, strict=True):
@@ -153,23 +153,25 @@ def flicker_of(source: Tensor, restored: Tensor) -> tuple[tuple[float, ...], tup
     frame, and for planes smaller than a patch.
     """
     count, height, width = source.shape
-    if count < 2 or min(height, width) < PATCH:
+    if count < 2 or min(height, width) < FLICKER_PATCH:
         return (), ()
-    positions = matched_positions(source, Grid(height, width, PATCH, PATCH))
+    positions = matched_positions(source, Grid(height, width, FLICKER_PATCH, FLICKER_PATCH))
     return tuple(flicker(source, positions)), tuple(flicker(restored, positions))
 
 
 def flicker(plane: Tensor, positions: Tensor) -> list[float]:
     """Return the flicker of each frame after the first of a plane (T, H, W), at patch positions (T, S, 2)."""
-    groups = patches_at(plane.contiguous(), origins_of(positions, plane.shape[1], plane.shape[2]), PATCH)
+    groups = patches_at(
+        plane.contiguous(), origins_of(positions, plane.shape[1], plane.shape[2]), FLICKER_PATCH
+    )
     changes = groups.mean(2).diff(dim=1).abs()  # (S, T - 1)
     return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
 
 
 def _small(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Downscale a picture by area means to fit into `LARGEST`."""
+    """Downscale a picture by area means to fit into `LARGEST_PICTURE`."""
     height, width = picture.shape[:2]
-    scale = min(1.0, LARGEST[0] / height, LARGEST[1] / width)
+    scale = min(1.0, LARGEST_PICTURE[0] / height, LARGEST_PICTURE[1] / width)
     down = area_matrix(height, int(height * scale))
     right = area_matrix(width, int(width * scale))
     mixed = torch.einsum("ih,hwc,jw->ijc", down.float(), torch.from_numpy(picture).float(), right.float())

@@ -26,10 +26,10 @@ from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 
 STRENGTHS = (1.0, 0.7, 0.4)
-LARGEST = (540, 960)  # rows and columns that are restored of each place
-SHOWN = (240, 320)  # rows and columns of a crop on the sheet
+LARGEST_PLACE = (540, 960)  # rows and columns that are restored of each place
+SHOWN_CROP = (240, 320)  # rows and columns of a crop on the sheet
 GAP = 8  # pixels between the crops of a picture
-STYLE = """
+SHEET_STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 84rem; padding: 0 1rem }
 section { display: flex; flex-wrap: wrap; gap: 1rem }
@@ -100,14 +100,14 @@ def _picture(
     place: Place, variant: Variant, video: VideoInfo, options: RestoreOptions, load: LoadedSteps
 ) -> NDArray[np.uint8]:
     """Return the crop (H, W, 3) of the middle frame of a place, restored with its neighbours."""
-    frames, small = cropped(place.frames, video, LARGEST)
+    frames, small = cropped(place.frames, video, LARGEST_PLACE)
     frame = frames[place.middle]
     if variant.tasks:
         steps = [Step(task, replace(options, strength=variant.strength)) for task in variant.tasks]
         work = Steps(steps, [load(step) for step in steps], small)
         with closing(work.frames(iter(frames), work.first.timeline([]))) as restored:
             frame = next(islice(restored, place.middle, None))
-    (crop,), video = cropped([frame], small, SHOWN)
+    (crop,), video = cropped([frame], small, SHOWN_CROP)
     return channels_last(picture_of(crop, video))
 
 
@@ -147,7 +147,7 @@ def _page(
     path = suggestion.info.path
     yield '<!doctype html><html lang="en"><meta charset="utf-8">'
     yield f"<title>{escape(Path(path).name)}</title>"
-    yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
+    yield f'<meta name="viewport" content="width=device-width"><style>{SHEET_STYLE}</style>'
     yield f"<h1>{escape(path)}</h1><ul>"
     yield from (
         f"<li>{entry.name}: {entry.verdict}. {escape(entry.reason)}</li>" for entry in suggestion.findings

@@ -26,7 +26,7 @@ from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequenc
 Kind = Literal["pairs", "clips"]  # pairs of pictures, or clips of frames
 # of the pictures in releases; masks beside them are .bmp
 PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
-VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
+DATASET_VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
 MOST_NAMES = 8  # most names in a message
 
 
@@ -222,7 +222,7 @@ def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ..
 def _clips(root: Path, layout: Clips) -> Iterator[FrameSequence]:
     for folder in folders(root, layout.folder):
         if layout.videos:
-            files = (name for name in listing(folder) if name.lower().endswith(VIDEO_SUFFIXES))
+            files = (name for name in listing(folder) if name.lower().endswith(DATASET_VIDEOS))
             yield from (FrameSequence(Path(name).stem, folder, (name,), video=True) for name in files)
         else:
             yield from _frame_clips(root, folder, layout)

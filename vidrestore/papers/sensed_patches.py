@@ -35,7 +35,7 @@ from vidrestore.sensing.recover import recovery_clips
 FRAMES = 200  # most of a video
 CLIP = 20
 PATCH = 16
-RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
+PRINTED_RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def fits(system: System, table: Table, column: str) -> bool:
     assert system.model is not None
     config = system.network.config
     measurements = getattr(config, "measurements", None)
-    rate = round(measurements / config.patch**2, RATE_DIGITS) if measurements else None
+    rate = round(measurements / config.patch**2, PRINTED_RATE_DIGITS) if measurements else None
     if config.patch != PATCH or rate != setting.rate:
         return False
     if setting.depth not in (None, depth_of(config)):
@@ -219,7 +219,7 @@ def gray_comparison(source: Tensor, restored: Tensor, clean: Tensor) -> Comparis
     return Comparison(middle, *pictures)
 
 
-PROTOCOL = (
+PATCH_PROTOCOL = (
     "gray frames (BT.601, 8 bits), the first 200 of each video; Avenue and ShanghaiTech at 160 lines (area "
     "means)",
     f"patches of {PATCH}x{PATCH}, {{stride}} pixels apart, the last ones flush with the border; each pixel "

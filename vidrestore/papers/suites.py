@@ -65,7 +65,7 @@ def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     strides = {setting.stride for setting in settings}
     clips = {setting.clip for setting in settings}
     stride, clip = (" or ".join(map(str, sorted(values))) for values in (strides, clips))
-    return tuple(line.format(stride=stride, clip=clip) for line in sensed_patches.PROTOCOL)
+    return tuple(line.format(stride=stride, clip=clip) for line in sensed_patches.PATCH_PROTOCOL)
 
 
 def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     return tuple(line.format(**words) for line in rgb_protocols.ENLARGING_PROTOCOL)
 
 
-PROTOCOLS = {
+TABLE_PROTOCOLS = {
     "patches": Protocol(
         sensed_patches.measure,
         PATCH_FAMILIES,
@@ -132,11 +132,11 @@ def evaluate_table(
     too small.
     """
     table = read_table(name)
-    if table.protocol in costs.PROTOCOLS:
+    if table.protocol in costs.COST_PROTOCOLS:
         if sets:
             raise OptionError(f"{name}: has no test sets to choose; remove `sets`")
         return costs.evaluate_costs(table, data, weights, system_names, device, on_progress)
-    protocol = PROTOCOLS[table.protocol]
+    protocol = TABLE_PROTOCOLS[table.protocol]
     parts = _select_sets(table, sets)
     measured = [part for part in parts if part.dataset]
     test_sets = {part.name: _find_set(table, part, data) for part in measured}

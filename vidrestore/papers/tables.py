@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.results import NAMES, WITHOUT_WEIGHTS, System, Values, with_unique_labels
+from vidrestore.evaluation.results import SYSTEM_TITLES, WITHOUT_WEIGHTS, System, Values, with_unique_labels
 from vidrestore.papers.printed_forms import printed_form
 from vidrestore.weights import load_model, read_manifest
 
@@ -89,7 +89,7 @@ def _cell(text: str, metrics: Sequence[str]) -> Values:
 
 def title_of(table: Table, system: str) -> str:
     """Return the name of a system as the paper writes it."""
-    return table.systems.get(system, NAMES.get(system, system))
+    return table.systems.get(system, SYSTEM_TITLES.get(system, system))
 
 
 def find_systems(

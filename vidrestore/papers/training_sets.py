@@ -25,7 +25,7 @@ from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.pairs import HeldOutPictures, quantised, stacked_bytes, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
 
-MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
+RESIZING_MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
 THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures
 
 
@@ -165,7 +165,7 @@ def _cut(frames: Tensor, top: int, left: int, side: int) -> Tensor:
 
 def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
     """Return a bicubically downscaled crop, 8 bits in [0, 1], without downscaling whole frames."""
-    rows, columns = (max(0, place - MARGIN) for place in (top, left))
-    stop_row, stop_column = (SCALE * (place + side + MARGIN) for place in (top, left))
+    rows, columns = (max(0, place - RESIZING_MARGIN) for place in (top, left))
+    stop_row, stop_column = (SCALE * (place + side + RESIZING_MARGIN) for place in (top, left))
     window = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255
     return _cut(quantised(imresize(window, 1 / SCALE).clamp(0, 1)), top - rows, left - columns, side)

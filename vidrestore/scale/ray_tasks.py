@@ -20,8 +20,9 @@ from vidrestore.scale.shards import divided
 from vidrestore.scale.workers import Outcome, PartError, restore_part
 
 CPUS = 4  # for each task on a cluster without GPUs
-SHARE = 4  # parts for each place: all wait for the last one, and a clip is restored twice where two meet
-LARGEST = 16  # segments of a part
+# parts for each place: all wait for the last one, and a clip is restored twice where two meet
+PARTS_PER_PLACE = 4
+MOST_PART_SEGMENTS = 16  # segments of a part
 
 
 class RayTasks:
@@ -45,7 +46,7 @@ class RayTasks:
         # without a limit of calls a process, and its loaded model, serves several tasks, on a GPU, too
         task = self.ray.remote(max_calls=0, **self._resources)(restore_part)
         task_request = self._task_request(request)
-        count = max(SHARE * self.count, -(-len(segments) // LARGEST))
+        count = max(PARTS_PER_PLACE * self.count, -(-len(segments) // MOST_PART_SEGMENTS))
         self._running = [task.remote(task_request, part) for part in divided(segments, count) if part]
 
     def _task_request(self, request: Request) -> Request:

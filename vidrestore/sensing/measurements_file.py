@@ -54,10 +54,10 @@ from vidrestore.frames import ColourTags, VideoInfo
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import MOST_PIXELS
 
-FORMAT, VERSION = "vidrestore measurements", "1"
+FORMAT, FORMAT_VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
-_MOST_FRAMES = 10**12  # room in the header for any number of frames below
-_MOST_TICKS, _MOST_SECONDS = 1 << 62, 1 << 33  # most ticks and seconds (270 years) of times
+_HEADER_FRAMES = 10**12  # room in the header for any number of frames below
+_MOST_TICKS, _MOST_TIME = 1 << 62, 1 << 33  # most ticks and seconds (270 years) of times
 _TYPES: dict[str, np.dtype[Any]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 # Fraction itself takes 1e999999999, too, and works on it for days
 _FRACTION = re.compile(r"[0-9]{1,19}(/[1-9][0-9]{0,18})?")
@@ -196,7 +196,7 @@ class Measured(Checked):
             "video": {field.name: video[field.name] for field in fields(_Video)},
         }
         del values["sha256"]
-        return {"format": FORMAT, "version": VERSION} | {
+        return {"format": FORMAT, "version": FORMAT_VERSION} | {
             key: json.dumps(value, default=str) for key, value in values.items()
         }
 
@@ -239,7 +239,7 @@ class MeasurementWriter:
         self.dtype = "F16" if half else "F32"
         self.pts = array("q")
         self.durations = array("q")
-        self._room = len(self._header(_MOST_FRAMES))
+        self._room = len(self._header(_HEADER_FRAMES))
         try:
             remove_partials(Path(output))
             self._partial = Partial(Path(output))
@@ -321,10 +321,11 @@ class MeasurementReader:
                 raise self._foreign("it holds something else")
             if sum(map(len, metadata.values())) > MEGABYTE:
                 raise self._foreign("its metadata is too long")
-            if metadata.get("version") != VERSION:
+            if metadata.get("version") != FORMAT_VERSION:
                 raise MediaError(
                     f"{path}: measurements of version {metadata.get('version')}, this vidrestore reads "
-                    f"version {VERSION}; recover with the version that wrote it, or measure the video again"
+                    f"version {FORMAT_VERSION}; recover with the version that wrote it, or measure the "
+                    "video again"
                 )
             try:
                 self.measured = Measured.from_metadata(metadata)
@@ -390,5 +391,5 @@ class MeasurementReader:
         edges = (edge for times in (self.pts, self.durations) for edge in (times.min(), times.max()))
         most = max(abs(int(edge)) for edge in edges)
         seconds = most * self.measured.video.time_base
-        if self.durations.min() < 0 or most > _MOST_TICKS or seconds > _MOST_SECONDS:
+        if self.durations.min() < 0 or most > _MOST_TICKS or seconds > _MOST_TIME:
             raise MediaError(f"{self.path}: has impossible times; copy it again or measure the video again")

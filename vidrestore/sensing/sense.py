@@ -48,7 +48,7 @@ from vidrestore.weights.manifest import Card
 
 # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
 HALF_LIMIT = 60000.0
-WHITE = 256.0  # above all samples of any bit depth
+ABOVE_WHITE = 256.0  # above all samples of any bit depth
 
 
 def sense(
@@ -203,7 +203,7 @@ class Sensor:
             return float("inf")
         identity = torch.eye(self.network.config.patch**2, device=self.device)
         unit = self.network.measure(identity).detach()  # (N, M), the sensing matrix transposed
-        return float(WHITE * unit.abs().sum(0).max() + 10 * self.sigma)
+        return float(ABOVE_WHITE * unit.abs().sum(0).max() + 10 * self.sigma)
 
     @torch.inference_mode()
     def measure(self, frame: Frame) -> Tensor:

@@ -24,7 +24,7 @@ from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network, save_model
 
 # parts of networks whose inputs are kept if activations are computed again
-UNITS = (Block, ConvolutionPair, DeformableEmbedding, Direction, VsrAttention)
+NETWORK_UNITS = (Block, ConvolutionPair, DeformableEmbedding, Direction, VsrAttention)
 FREE = ("slope", "aligned")  # settings of networks that may change between trainings
 
 
@@ -46,7 +46,7 @@ def recompute_activations(network: nn.Module) -> None:
     """Let the network keep the inputs of its blocks alone for the gradients, and compute what is within them
     again. Results and names of parameters stay the same.
     """
-    units = [module for module in network.modules() if isinstance(module, UNITS)]
+    units = [module for module in network.modules() if isinstance(module, NETWORK_UNITS)]
     for unit in units:
         unit.forward = partial(checkpoint, unit.forward, use_reentrant=False)  # type: ignore[method-assign]
 
@@ -55,7 +55,7 @@ def check_speed(config: RunConfig, network: nn.Module) -> None:
     """Raise ConfigError for `recompute` and `compile` if the network can't make use of them."""
     settings = config.training
     is_picture_network = not hasattr(network, "measure")
-    has_units = any(isinstance(module, UNITS) for module in network.modules())
+    has_units = any(isinstance(module, NETWORK_UNITS) for module in network.modules())
     for name, holds in (("recompute", has_units), ("compile", is_picture_network)):
         if getattr(settings, name) and not holds:
             raise ConfigError(f"{config.path}: training.{name} is not for this [model]; remove it")

@@ -118,15 +118,15 @@ class GroupObjective(Objective):
         if rate is None:
             return {"sigma": list(self.settings.sigma)}
         noise = {"sigma": list(self.settings.sigma)} if any(self.settings.sigma) else {}
-        return {"rate": round(rate, RATE_DIGITS)} | noise
+        return {"rate": round(rate, CARD_RATE_DIGITS)} | noise
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
         rate = sensing_rate(network)
         stated = config.parameters.get("rate")
-        if rate is not None and stated is not None and abs(stated - rate) > 0.5 * 10**-RATE_DIGITS:
+        if rate is not None and stated is not None and abs(stated - rate) > 0.5 * 10**-CARD_RATE_DIGITS:
             raise ConfigError(
                 f"{config.path}: [parameters] rate is {stated:g}, but model.measurements is a rate of "
-                f"{rate:.{RATE_DIGITS}g}; remove it: the card follows the measurements"
+                f"{rate:.{CARD_RATE_DIGITS}g}; remove it: the card follows the measurements"
             )
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
@@ -260,14 +260,15 @@ def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
 
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
-CHUNK = 200  # groups validated at once
-RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
+GROUPS_AT_ONCE = 200  # groups validated at once
+CARD_RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
+# squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
+LEAST_SQUARED_ERROR = 1e-3
 SPECTRUM_WEIGHT = 0.1  # weight of the spectra's error in `picture_loss`
 SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, gradients by the scene are steep and noisy
 LEAST_AIRLIGHT = 0.02  # light; darker haze counts as this
-MOST_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
+MOST_COUNTED_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
 
@@ -311,7 +312,7 @@ def group_psnr(network: nn.Module, groups: Tensor, sigma: float, settings: Train
     """Return the PSNR (dB) over all (P, T, N) groups, with the same noise every time."""
     device = next(network.parameters()).device
     squares, count = 0.0, 0
-    for index, part in enumerate(groups.split(CHUNK)):
+    for index, part in enumerate(groups.split(GROUPS_AT_ONCE)):
         clean = part.to(device).float()
         restored = restored_groups(network, clean, sigma, index, settings).clamp(0, 255)
         squares += float((restored - clean).square().double().sum())
@@ -356,7 +357,7 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
-def psnr_loss(restored: Tensor, clean: Tensor, least_error: float = LEAST_ERROR) -> Tensor:
+def psnr_loss(restored: Tensor, clean: Tensor, least_error: float = LEAST_SQUARED_ERROR) -> Tensor:
     """Return the mean over crops of log(squared error + `least_error`), which falls as PSNR rises."""
     return ((restored - clean).square().mean((1, 2, 3)) + least_error).log().mean()
 
@@ -410,9 +411,9 @@ def whole_picture(network: nn.Module, picture: Tensor) -> Tensor:
 
 
 def mean_psnr(pictures: Tensor, reference: Tensor) -> float:
-    """Return the mean PSNR (dB) over pictures (N, 3, H, W) in [0, 1], each counted as at most MOST_PSNR, so
-    that a crop that needed no restoration doesn't outweigh the others.
+    """Return the mean PSNR (dB) over pictures (N, 3, H, W) in [0, 1], each counted as at most
+    MOST_COUNTED_PSNR, so that a crop that needed no restoration doesn't outweigh the others.
     """
     squared = (pictures.double() - reference.double()).square().mean((1, 2, 3))
-    squared = squared.clamp(min=10 ** (-MOST_PSNR / 10))
+    squared = squared.clamp(min=10 ** (-MOST_COUNTED_PSNR / 10))
     return float((-10 * squared.log10()).mean())

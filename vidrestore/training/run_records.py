@@ -22,7 +22,7 @@ from vidrestore.training.learner import Validations
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated
 
 POINTS = 320  # most points of a curve
-_STEP = stored(step=Count, loss=float | None)
+_STEP_RECORD = stored(step=Count, loss=float | None)
 _COLUMNS = ("step", "loss", "learning_rate", "gradient_norm", "seconds")
 
 
@@ -117,7 +117,7 @@ class StepLog:
     def values(self, line: bytes) -> dict[str, Any] | None:
         """Parse one line; return None if it is incomplete."""
         try:
-            return parse_object(line, _STEP) if line.endswith(b"\n") else None
+            return parse_object(line, _STEP_RECORD) if line.endswith(b"\n") else None
         except ValueError:
             return None
 

@@ -33,9 +33,9 @@ Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RG
 Coding = tuple[PixelFormat, ColourTags]
 CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 STILL_SUFFIXES = pictures.SUFFIXES
-CACHE_BYTES = 1_500_000_000
+MEMORY_CACHE_BYTES = 1_500_000_000
 PAN = 224  # side in pixels of a window that moves over a photo
-TRIES = 30  # clips that are tried until one is large enough
+CLIP_TRIES = 30  # clips that are tried until one is large enough
 # pixel format and colour tags of a photo
 PHOTO_CODING = (PixelFormat("yuv444p", "yuv", 8, 0, 0), ColourTags(matrix=6, range=1, chroma_location=2))
 
@@ -54,7 +54,7 @@ class Footage:
         stills: Sequence[Path],
         frames: int,
         still_share: float,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int = MEMORY_CACHE_BYTES,
         decoded: Mapping[Path, Decoded | None] | None = None,
     ) -> None:
         if not clips and not stills:
@@ -132,7 +132,7 @@ class Footage:
     def _large(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
         """Return the planes of a clip, or of another if it is small. Raises MediaError if all are."""
         candidates = self.clips or self.stills
-        for _ in range(TRIES):
+        for _ in range(CLIP_TRIES):
             planes = self._planes(path)
             height, width = planes[0].shape[1:]
             if min(height, width) >= side:

@@ -291,7 +291,7 @@ SECOND = {  # degradations that may be combined with each
 # pixel format and colour tags of the encoder's input
 ENCODED = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1))
 CRF = (16.0, 36.0)
-PRESETS = ("superfast", "veryfast")
+X264_PRESETS = ("superfast", "veryfast")
 MJPEG_SHARE = 0.25  # share of compressed clips that are Motion JPEG; the others are H.264
 MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
 
@@ -301,7 +301,8 @@ def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
     if rng.random() < MJPEG_SHARE:
         encode = partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True)))
     else:
-        encode = partial(recompress, crf=rng.uniform(*CRF), preset=PRESETS[rng.integers(len(PRESETS))])
+        crf = rng.uniform(*CRF)
+        encode = partial(recompress, crf=crf, preset=X264_PRESETS[rng.integers(len(X264_PRESETS))])
     (layout, tags), height = ENCODED, clip.shape[-2]
     yuv = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
     frames = encode([tuple(planes) for planes in zip(*yuv, strict=True)])

@@ -19,7 +19,7 @@ from vidrestore.training.config import DataConfig
 from vidrestore.training.data.batches import WHOLE, BatchSource, Share, in_order
 from vidrestore.training.data.footage import Footage, Window
 
-NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
+SIGMA_RATIO = 1.2  # a batch takes groups that were matched at its noise level within this factor
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,11 @@ class GroupPool(BatchSource):
         self.advance(step * size)
         rng = np.random.default_rng((self.seed, 1, step))
         sigma = self.windows[rng.integers(len(self.windows))].sigma
-        choices = [window.groups for window in self.windows if sigma / NEAR <= window.sigma <= sigma * NEAR]
+        choices = [
+            window.groups
+            for window in self.windows
+            if sigma / SIGMA_RATIO <= window.sigma <= sigma * SIGMA_RATIO
+        ]
         windows = [choices[number] for number in rng.integers(len(choices), size=size)]
         groups = torch.stack([groups[rng.integers(len(groups))] for groups in windows])
         return turned(groups.float(), self.patch, rng), sigma

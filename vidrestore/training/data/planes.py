@@ -22,7 +22,7 @@ FAST_DRIFTS = (8.0, 16.0)
 GROWTH = 0.003  # standard deviation of the change of a pan's zoom per frame
 REDUCED_SHARE, REDUCED = 0.5, 2.5  # share of slides that is downscaled, and the largest factor
 ZOOMED = 2.0  # largest factor by which pans are reduced
-REACH = 2  # samples on both sides that the cubic takes
+CUBIC_REACH = 2  # samples on both sides that the cubic takes
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, 
             indices.append(place.long().clamp(0, length - 1))
             weights.append(None)
             continue
-        reach = int(float(stretch.max()) * REACH)
+        reach = int(float(stretch.max()) * CUBIC_REACH)
         extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
         first = place.amin(-1, keepdim=True).floor() - reach - 1
         offsets = torch.arange(extent + 2 * reach + 4)

@@ -24,7 +24,7 @@ from vidrestore.training.config import (
     TrainingConfig,
 )
 from vidrestore.training.data.batches import BatchSource, ReusedBatches
-from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
+from vidrestore.training.data.decoded import DISK_CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.data.footage import (
     CLIP_SUFFIXES,
     STILL_SUFFIXES,
@@ -48,7 +48,7 @@ class Reading:
     """
 
     cache: Path | None = None  # folder of decoded clips and photos; None: decoded when they are needed
-    cache_bytes: int = CACHE_BYTES  # most bytes of that folder
+    cache_bytes: int = DISK_CACHE_BYTES  # most bytes of that folder
     skip_bad: bool = False  # skip clips and photos that are damaged or can't be read, with a notice of each
     workers: int = 0  # processes that make batches ahead of time
     notice: Callable[[str], None] = lambda message: None  # called with each message

@@ -24,7 +24,7 @@ from vidrestore.training.data.planes import Camera
 
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
 UNBLURRED = 0.01  # sigma that changes nothing
-NOISE, NOISY_SHARE = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
+NOISE_SIGMA, NOISY_SHARE = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
 COMPRESSED_SHARE = 0.93  # share of clips
 
 
@@ -63,7 +63,7 @@ def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> 
     blur = torch.exp((line[:, None] - line).square() / (-2 * sigma**2))
     down = (down @ (blur / blur.sum(-1, keepdim=True)))[:, None, None]
     small = down @ large @ down.mT
-    strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE), 0.0) / 255
+    strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE_SIGMA), 0.0) / 255
     small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
     small = quantised(small.clamp(0, 1))
     return degraded(small, draws.chance(COMPRESSED_SHARE), one_by_one(random_compression), draws.branch())
@@ -103,7 +103,7 @@ def downscale_practically(large: Tensor, rng: np.random.Generator) -> Tensor:
     small = random_resizing(rng)(blurred)
     if rng.random() < NOISY_SHARE:
         noise = torch.from_numpy(rng.standard_normal(small.shape, dtype=np.float32))
-        small = small + noise * rng.uniform(*NOISE) / 255
+        small = small + noise * rng.uniform(*NOISE_SIGMA) / 255
     small = quantised(small.clamp(0, 1))
     return random_compression(small, rng) if rng.random() < COMPRESSED_SHARE else small
 
