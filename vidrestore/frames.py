@@ -96,7 +96,8 @@ class VideoInfo:
 def uncropped(video: VideoInfo) -> VideoInfo:
     """Return a video with the columns and rows that its container hides."""
     left, right, top, bottom = video.crop
-    width, height = video.width + left + right, video.height + top + bottom
+    width = video.width + left + right
+    height = video.height + top + bottom
     return replace(video, width=width, height=height, crop=(0, 0, 0, 0))
 
 
@@ -128,6 +129,7 @@ class Frame:
     # planes of its other field, half a frame later, deinterlaced likewise, if that isn't a frame itself
     second: tuple[NDArray[Any], ...] | None = None
     steps: tuple[NDArray[Any], ...] = ()  # of each plane's quantiser (8, 8), of JPEG
+    dropouts: int = 0  # of a tape, which were found and filled in its fields
 
     @property
     def nbytes(self) -> int:
