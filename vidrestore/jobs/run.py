@@ -270,7 +270,16 @@ def finish(
     scenes, frames = tuple(timeline.scenes), len(timeline.pts)
     job.warn(result_warnings(frames, scenes, retried, changes), on_event)
     summary = Summary(
-        job.info.path, job.plan.output, frames, seconds, damage, scenes, retried, reused, changes=changes
+        job.info.path,
+        job.plan.output,
+        frames,
+        seconds,
+        damage,
+        scenes,
+        retried,
+        reused,
+        changes=changes,
+        dropouts=(timeline.dropouts, timeline.spoiled),
     )
     on_event(summary)
     return summary
