@@ -101,7 +101,7 @@ class Scene(Clip):
     def noise(self) -> str:
         """In words: "luma 9.6, coarse; chroma 14.1", or "none; coding 4.1"."""
         cause = "coding" if self.stop - self.first > 1 else "of a photograph at least"
-        lost = f"; {cause} {self.loss[0]:.1f}" if any(self.loss) else ""
+        lost = f"; {cause} {max(self.loss):.1f}" if any(self.loss) else ""
         return noise_in_words(self.measured, self.rms) + lost
 
 
