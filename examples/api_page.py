@@ -43,7 +43,7 @@ def _section(name: str, found: Any) -> list[str]:
         if _has_options(found):
             lines += ["", *_table(found)]
         for method in METHODS:
-            if inspect.isclass(found) and inspect.getdoc(vars(found).get(method)):
+            if inspect.isclass(found) and method in vars(found) and inspect.getdoc(vars(found)[method]):
                 lines += ["", f"### {name}.{method}", "", *_text(vars(found)[method])]
     return lines
 
@@ -68,8 +68,13 @@ def _has_options(found: Any) -> bool:
 
 
 def _text(found: Any) -> list[str]:
-    """Return the lines of a docstring; an indented part is code in Markdown, too. Options have a table."""
-    return (inspect.getdoc(found) or "").partition(OTHER_FIELDS)[0].strip().splitlines()
+    """Return the lines of a docstring, with arguments as a list; another indented part is code in Markdown,
+    too. Options have a table.
+    """
+    text, heading, arguments = (inspect.getdoc(found) or "").partition("Args:\n")
+    items = re.sub(r"^    (\w+)", r"- `\1`", arguments, flags=re.MULTILINE)
+    items = re.sub(r"^ +", "  ", items, flags=re.MULTILINE)
+    return (text.partition(OTHER_FIELDS)[0] + heading + items).strip().splitlines()
 
 
 def _cell(found: Any) -> str:

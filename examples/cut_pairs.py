@@ -70,7 +70,9 @@ def cut_all(dataset: str, root: Path, output: Path, jobs: int) -> Iterator[int]:
     for name in ("input_crops", "target_crops"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     task = partial(cut, output=folder, side=SIDE, overlap=OVERLAP[dataset])
-    fresh = multiprocessing.get_context("spawn")  # a fork of a process with threads may wait for a lock for ever
+    fresh = multiprocessing.get_context(
+        "spawn"
+    )  # a fork of a process with threads may wait for a lock for ever
     with ProcessPoolExecutor(jobs, mp_context=fresh) as pool:
         yield from pool.map(task, pairs)
 

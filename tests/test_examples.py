@@ -257,6 +257,30 @@ def test_the_files_that_a_document_names_are_there(repository, document):
     assert [script for script in scripts if not (repository / script).exists()] == []
 
 
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_the_paths_that_a_document_for_contributors_names_are_there(repository, document):
+    folder = repository / ".github"
+    text = (folder / document).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^):#]+)[^):]*\)", text)
+    quoted = " ".join(re.findall(r"`([^`]+)`", text)).split()
+    paths = [word for word in quoted if word.startswith(("vidrestore/", "tests/", "examples/", "weights/"))]
+    assert links
+    assert [link for link in links if not (folder / link).exists()] == []
+    assert [path for path in paths if not (repository / path).exists()] == []
+
+
+def test_the_workflow_lints_as_continuous_integration_here_does(repository):
+    run = (repository / ".ci" / "run").read_text(encoding="utf-8")
+    workflow = (repository / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    lint = ["ruff format --check .", "ruff check .", "mypy"]
+    assert all(f"\n{command}\n" in run and f"- run: {command}\n" in workflow for command in lint)
+
+
+def test_a_citation_names_the_version_of_the_package(repository):
+    citation = (repository / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {vidrestore.__version__}\n" in citation
+
+
 def test_the_readme_has_at_most_10_kilobytes(repository):
     assert (repository / "README.md").stat().st_size <= 10 * 1024
 

@@ -29,10 +29,10 @@ T = TypeVar("T")
 # Most parts of a dotted key: tomllib's memory grows with the square of their number, 10 GB for a key of
 # 100 KB.
 DEEPEST = 16
-_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
-_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
+_KEY_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{DEEPEST}}}")
 _MEMBERS = ("str", "int", "float", "bool", "none")  # pydantic's names of members of unions
-_LONGEST = 200  # most characters of a value in a message
+_LONGEST_VALUE = 200  # most characters of a value in a message
 
 
 class Checked:
@@ -114,7 +114,7 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
     from pydantic import ValidationError
 
     if not isinstance(values, dict):
-        raise error(f"{place} must be an object, found {values!r:.{_LONGEST}}")
+        raise error(f"{place} must be an object, found {values!r:.{_LONGEST_VALUE}}")
     hints = get_type_hints(kind, include_extras=True)
     values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
     try:
@@ -177,14 +177,13 @@ def converted(value: Any, kind: Any) -> Any:
 def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     """Return what is wrong: all unknown or missing names, else one value, what was expected and found."""
     problems = error.errors(include_url=False)
-    by_kind = {
-        kind: sorted(".".join(map(str, entry["loc"])) for entry in problems if entry["type"] == kind)
-        for kind in ("unexpected_keyword_argument", "missing")
-    }
-    unknown, missing = by_kind.values()
-    if unknown:
+
+    def of_kind(kind: str) -> list[str]:
+        return sorted(".".join(map(str, entry["loc"])) for entry in problems if entry["type"] == kind)
+
+    if unknown := of_kind("unexpected_keyword_argument"):
         return f"unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], names)}"
-    if missing:
+    if missing := of_kind("missing"):
         return f"missing: {', '.join(missing)}"
     problem = max(problems, key=lambda entry: len(entry["loc"]))  # the member of a union that fits best
     # members of a union are in the path, too
@@ -197,15 +196,15 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     alternatives = [text.partition(" should be ")[2] for text in messages if " should be " in text]
     expected = " or ".join([re.sub(r"^\w+ should ", "must ", problem["msg"]), *alternatives])
     words = str(value) if isinstance(value, Fraction) else repr(value)
-    return f"{place} {expected}, found {words:.{_LONGEST}}"
+    return f"{place} {expected}, found {words:.{_LONGEST_VALUE}}"
 
 
 def toml(tables: Mapping[str, Any]) -> str:
     """Write values, and tables of values or dataclasses, as TOML that reads back equal; None is omitted."""
-    plain = {
-        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        for name, value in tables.items()
-    }
+    plain = dict(tables)
+    for name, value in tables.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            plain[name] = asdict(value)
     lines = _lines({name: value for name, value in plain.items() if not isinstance(value, Mapping)})
     for name, table in plain.items():
         if isinstance(table, Mapping) and table:

@@ -92,12 +92,14 @@ def live_clips(
     for begins, frame in frames:
         if begins and buffer:
             yield (first, first + len(buffer)), buffer
-            first, buffer = first + len(buffer), []
+            first = first + len(buffer)
+            buffer = []
         buffer.append(frame)
         del frame  # so that only the clip refers to it
         if len(buffer) > longest_clip(length):
             yield (first, first + length), buffer[:length]
-            first, buffer = first + length - overlap, buffer[length - overlap :]
+            first = first + length - overlap
+            buffer = buffer[length - overlap :]
     if buffer:
         yield (first, first + len(buffer)), buffer
 

@@ -85,7 +85,8 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
     """
     encode, offset = _encoding(format, tags, height)
     if format.family == "gray":
-        (gray,) = _combine(np.array([[1 / encode[0].sum()]]), planes[:1], -offset / encode[0].sum())
+        scale = encode[0].sum()
+        (gray,) = _combine(np.array([[1 / scale]]), planes[:1], -offset / scale)
         return torch.stack([gray] * 3, dim=-3)
     luma, *chroma = planes[:3]
     if format.family == "yuv":
@@ -153,14 +154,16 @@ def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matri
     coloured = matrix != IDENTITY
     is_full = tags.range == FULL if tags.range else format.family != "yuv"
     if is_full or format.name.startswith("yuvj"):
-        black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
+        black = 0.0
+        luma = 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
         chroma = luma
     else:
         black, luma = 16.0, 219.0
         # in H.273, Cg and Co are computed from limited-range R, G, B
         chroma = 224.0 if matrix in LUMA_WEIGHTS else luma
     centre = 128.0 if coloured else black
-    return np.array([[luma], [chroma], [chroma]]) * _rows(format, matrix), np.array([black, centre, centre])
+    scales = np.array([[luma], [chroma], [chroma]])
+    return scales * _rows(format, matrix), np.array([black, centre, centre])
 
 
 def _rows(format: PixelFormat, matrix: int) -> Matrix:
@@ -173,7 +176,8 @@ def _rows(format: PixelFormat, matrix: int) -> Matrix:
         return np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0.0, -0.5]])
     red, blue = LUMA_WEIGHTS[matrix]
     luma = np.array([red, 1 - red - blue, blue])
-    cb, cr = (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)), (np.array([1, 0, 0]) - luma) / (2 * (1 - red))
+    cb = (np.array([0, 0, 1]) - luma) / (2 * (1 - blue))
+    cr = (np.array([1, 0, 0]) - luma) / (2 * (1 - red))
     return np.stack([luma, cb, cr])
 
 

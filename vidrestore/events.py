@@ -152,11 +152,11 @@ class Summary(Event):
     def details(self) -> dict[str, Any]:
         """The metrics of the job as values of the schema."""
         details = {name: getattr(self, name) for name in ("fps", "retried", "reused", "before")}
-        details["scenes"] = [
-            {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
-            | ({"noise": scene.noise} if scene.rms else {})
-            for scene in self.scenes
-        ]
+        details["scenes"] = []
+        for scene in self.scenes:
+            entry: dict[str, Any] = {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
+            entry |= {"noise": scene.noise} if scene.rms else {}
+            details["scenes"].append(entry)
         changes = [{"task": task, **changes.details} for task, changes in self.changes]
         return details | ({"changes": changes} if changes else {})
 

@@ -96,7 +96,8 @@ class VideoInfo:
 def uncropped(video: VideoInfo) -> VideoInfo:
     """Return a video with the columns and rows that its container hides."""
     left, right, top, bottom = video.crop
-    width, height = video.width + left + right, video.height + top + bottom
+    width = video.width + left + right
+    height = video.height + top + bottom
     return replace(video, width=width, height=height, crop=(0, 0, 0, 0))
 
 

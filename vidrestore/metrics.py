@@ -57,8 +57,13 @@ def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
         raise ValueError(
             f"SSIM needs at least {SSIM_WINDOW}x{SSIM_WINDOW} pixels, got {a.shape[-1]}x{a.shape[-2]}"
         )
-    mean_a, mean_b, square_a, square_b, product = (_blurred(values) for values in (a, b, a * a, b * b, a * b))
-    c1, c2 = (SSIM_K1 * data_range) ** 2, (SSIM_K2 * data_range) ** 2
+    mean_a = _blurred(a)
+    mean_b = _blurred(b)
+    square_a = _blurred(a * a)
+    square_b = _blurred(b * b)
+    product = _blurred(a * b)
+    c1 = (SSIM_K1 * data_range) ** 2
+    c2 = (SSIM_K2 * data_range) ** 2
     luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
     variances = (square_a - mean_a**2) + (square_b - mean_b**2)
     structure = (2 * (product - mean_a * mean_b) + c2) / (variances + c2)

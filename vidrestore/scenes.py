@@ -30,7 +30,7 @@ NOVELTY, NOVELTY_BY_JUMP = (0.2, 0.5)
 RESUMED = 0.5  # share of the cut's novelty below which a frame nearby continues the other scene
 SAME_LEVEL = 0.5  # grey levels; smaller differences count as none
 BLOCK_GRID = 4  # blocks along the longer side of a thumbnail
-FLAT = 2.0  # variance in grey levels squared; blocks with less are flat
+FLAT_VARIANCE = 2.0  # variance in grey levels squared; blocks with less are flat
 
 
 class SceneDetector:
@@ -69,7 +69,8 @@ class SceneDetector:
         self._decided = frame + 1
         index = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
         changes = list(self._changes)
-        neighbours = changes[max(1, index - self.lag) : index] + changes[index + 1 : index + 1 + self.lag]
+        earlier = changes[max(1, index - self.lag) : index]
+        neighbours = earlier + changes[index + 1 : index + 1 + self.lag]
         jump = changes[index] / (max(neighbours, default=0.0) + SAME_LEVEL)
         if jump > JUMP and self._is_new(index, NOVELTY + NOVELTY_BY_JUMP / jump):
             self.cuts.append(frame)
@@ -80,9 +81,12 @@ class SceneDetector:
         score = novelty(buffer[index - 1], buffer[index])
         if score <= threshold:
             return False
-        after = [(buffer[index - 1], later) for later in buffer[index + 1 : index + 1 + self.lag]]
-        before = [(buffer[index], earlier) for earlier in buffer[max(0, index - 1 - self.lag) : index - 1]]
-        return all(novelty(one, other) > max(threshold, RESUMED * score) for one, other in after + before)
+        threshold = max(threshold, RESUMED * score)
+        after = buffer[index + 1 : index + 1 + self.lag]
+        if not all(novelty(buffer[index - 1], later) > threshold for later in after):
+            return False
+        before = buffer[max(0, index - 1 - self.lag) : index - 1]
+        return all(novelty(buffer[index], earlier) > threshold for earlier in before)
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
@@ -90,9 +94,11 @@ def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
     height, width = luma.shape
     side = max(1, -(-max(height, width) // THUMBNAIL))
     side = min(side, height, width)
-    rows, columns = height // side, width // side
+    rows = height // side
+    columns = width // side
     kind = np.float32 if luma.dtype.kind == "f" else np.uint32
-    sums = luma[: rows * side, : columns * side].reshape(rows, side, columns * side).sum(axis=1, dtype=kind)
+    whole = luma[: rows * side, : columns * side]
+    sums = whole.reshape(rows, side, columns * side).sum(axis=1, dtype=kind)
     boxes: Thumbnail = sums.reshape(rows, columns, side).sum(axis=2).astype(np.float32)
     boxes /= side * side * unit
     return boxes
@@ -108,11 +114,12 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
     by the best shift of `source`, their mean brightness aside.
     """
     height, width = target.shape
-    reach_y, reach_x = -(-height // 4), -(-width // 4)
+    reach_y = -(-height // 4)
+    reach_x = -(-width // 4)
     padded = np.pad(source, ((reach_y, reach_y), (reach_x, reach_x)), mode="edge")
     shifted = np.lib.stride_tricks.sliding_window_view(padded, (height, width)).reshape(-1, height, width)
     remaining = block_variances(shifted - target).min(axis=0)
-    return float(remaining.sum() / (block_variances(target) + FLAT).sum())
+    return float(remaining.sum() / (block_variances(target) + FLAT_VARIANCE).sum())
 
 
 def block_variances(pictures: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,11 +13,11 @@ Curve = tuple[Sequence[float], Sequence[float]]  # positions and values
 Ends = tuple[float, float]  # first and last position
 WIDTH, HEIGHT = 640, 180
 ROW = HEIGHT + 24  # height of a plot with its title
-STYLE = (
+CHART_STYLE = (
     "text { font: 12px sans-serif; fill: #333 } .grid { stroke: #ccc } polyline { fill: none; "
     "stroke-width: 1.5 }"
 )
-LEFT, RIGHT, TOP, BOTTOM = 72, 8, 10, 24  # pixels around the curves
+PLOT_LEFT, PLOT_RIGHT, PLOT_TOP, PLOT_BOTTOM = 72, 8, 10, 24  # pixels around the curves
 # P. Tol's palette, distinguishable also by colour-blind readers
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 
@@ -54,30 +54,31 @@ def plot(
         f'aria-label="{escape(title)}"{attributes}>',
         f"<title>{escape(title)}</title>",
     ]
+    # lines and labels of the axes
     for share in (0.0, 0.5, 1.0):
-        y = TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        y = PLOT_TOP + (1 - share) * (HEIGHT - PLOT_TOP - PLOT_BOTTOM)
         parts.append(
-            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{low + share * (high - low):.4g}</text>'
+            f'<line class="grid" x1="{PLOT_LEFT}" x2="{WIDTH - PLOT_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         )
-    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">{axis}{ends[0]:g}</text>')
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{ends[1]:.10g}</text>')
+        value = low + share * (high - low)
+        parts.append(f'<text x="{PLOT_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
+    parts.append(f'<text x="{PLOT_LEFT}" y="{HEIGHT - 6}">{axis}{ends[0]:g}</text>')
+    parts.append(f'<text x="{WIDTH - PLOT_RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{ends[1]:.10g}</text>')
     parts.append(
-        f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>'
+        f'<text x="{(PLOT_LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>'
     )
     for index, (name, (places, curve)) in enumerate(curves.items()):
-        drawn = [
-            (scale(place), min(max(value, low), high))
-            for place, value in zip(places, curve, strict=True)
-            if not math.isnan(value)
-        ]
-        points = " ".join(
-            f"{_x(place, scaled_ends):.1f},{_y(value, low, high):.1f}" for place, value in drawn
-        )
+        points = []
+        for place, value in zip(places, curve, strict=True):
+            if not math.isnan(value):
+                x = _x(scale(place), scaled_ends)
+                y = _y(min(max(value, low), high), low, high)
+                points.append(f"{x:.1f},{y:.1f}")
         data = " ".join(json.dumps(plain(value)) for value in curve)
         colour = COLOURS[index % len(COLOURS)]
         parts.append(
-            f'<polyline points="{points}" stroke="{colour}" data-name="{escape(name)}" data-values="{data}"/>'
+            f'<polyline points="{" ".join(points)}" stroke="{colour}" data-name="{escape(name)}" '
+            f'data-values="{data}"/>'
         )
     return "".join(parts) + "</svg>"
 
@@ -90,7 +91,7 @@ def picture(title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], e
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        f"<title>{escape(title)}</title><style>{CHART_STYLE}</style>",
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
     ]
     for row, (name, unit, curves) in enumerate(plots):
@@ -98,7 +99,7 @@ def picture(title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], e
             f'<tspan dx="12" fill="{COLOURS[at % len(COLOURS)]}">{escape(curve)}</tspan>'
             for at, curve in enumerate(curves)
         )
-        parts.append(f'<text x="{LEFT}" y="{row * ROW + 16}">{escape(name)}{"".join(names)}</text>')
+        parts.append(f'<text x="{PLOT_LEFT}" y="{row * ROW + 16}">{escape(name)}{"".join(names)}</text>')
         place = f' x="0" y="{row * ROW + ROW - HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
         parts.append(plot(name, unit, curves, ends, axis, place))
     return "\n".join(parts) + "\n</svg>\n"
@@ -120,8 +121,9 @@ def _bounds(low: float, high: float) -> tuple[float, float]:
 
 
 def _x(place: float, ends: Ends) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * (place - ends[0]) / ((ends[1] - ends[0]) or 1)
+    extent = (ends[1] - ends[0]) or 1
+    return PLOT_LEFT + (WIDTH - PLOT_LEFT - PLOT_RIGHT) * (place - ends[0]) / extent
 
 
 def _y(value: float, low: float, high: float) -> float:
-    return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
+    return PLOT_TOP + (HEIGHT - PLOT_TOP - PLOT_BOTTOM) * (high - value) / (high - low)

@@ -114,7 +114,8 @@ def apply_tiled(
     """
     height, width = clip.shape[-2:]
     high, wide = (tile, tile) if isinstance(tile, int) else tile
-    rows, columns = tile_spans(height, high, overlap), tile_spans(width, wide, overlap)
+    rows = tile_spans(height, high, overlap)
+    columns = tile_spans(width, wide, overlap)
     if len(rows) == len(columns) == 1:
         return _run(model, clip, scale)
     sides = scale * min(high, height), scale * min(wide, width)
@@ -154,8 +155,9 @@ def apply_by_centres(
             total = piece.new_empty((*piece.shape[1:-2], *size))
         above, before = (overlap // 2 if first else 0 for first in (top, left))
         # what the next tile has too is overwritten by its centre
-        place = slice(scale * (top + above), scale * bottom), slice(scale * (left + before), scale * right)
-        total[(..., *place)] = piece[0, ..., scale * above :, scale * before :]
+        rows_of_centre = slice(scale * (top + above), scale * bottom)
+        columns_of_centre = slice(scale * (left + before), scale * right)
+        total[..., rows_of_centre, columns_of_centre] = piece[0, ..., scale * above :, scale * before :]
     assert total is not None  # there is always a tile
     return total
 

@@ -47,8 +47,8 @@ OLD = ("cinepak", "svq1", "msvideo1", "rpza", "rv20", "asv1", "asv2", "libvpx", 
 def measure(given: Namespace) -> None:
     """Save `names` and for each `errors` (coder, 1 + SIGMAS, frame, plane) and `losses` (frame, plane)."""
     # the error of the quantiser itself
-    coding_loss.LEAST, coding_loss.LEAST_BY_BITS = 0.0, 0.0
-    coding_loss.MOST, coding_loss.MOST_BY_BITS = 1e9, 1e9
+    coding_loss.LEAST_SIGMA = 0.0
+    coding_loss.BIT_RULE = coding_loss.BitRule(least=0.0, most_at_h264=1e9, most=1e9)
     coding_loss.FITS = dict.fromkeys(coding_loss.FITS, ((1.0, 1.0, 0.0),) * 2)
     restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
     names, errors, losses = [], [], []
@@ -84,7 +84,7 @@ def squared_errors(planes: Any, truth: Any) -> Any:
 
 
 def errors_at(errors: Any, sigma: Any) -> Any:
-    """Return (T,) errors of frames at their sigma, from (1 + SIGMAS, T); less than half LEAST is none."""
+    """Return (T,) errors of frames at their sigma, from (1 + SIGMAS, T); too little is none."""
     places = np.interp(np.log(sigma), np.log(SIGMAS), range(1, len(SIGMAS) + 1))
     low = np.minimum(places.astype(int), len(SIGMAS) - 1)
     frames = np.arange(errors.shape[1])

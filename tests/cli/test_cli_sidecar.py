@@ -79,7 +79,7 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
         ("{}", "missing: result, sidecar, source"),
         ("[", "Expecting value"),
         ("3", "an object was expected"),
-        ("[" * 5000, "nested too deeply"),
+        ("[" * 50_000, "nested too deeply"),
         ('{"sidecar": 1, "source": 3, "result": 3}', "source"),
         ({"sha256": None}, "source.sha256 must be a valid string, found None"),
         ({"sha256": "0"}, "source.sha256 must match pattern"),

@@ -237,7 +237,7 @@ def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(video, levels
 
 def test_a_sheet_of_noisy_fields_of_more_rows_than_it_shows_is_made(tmp_path, levels, monkeypatch):
     """Fields are woven, from both of a frame, only where noise is removed."""
-    monkeypatch.setattr(variant_sheet, "LARGEST", (112, 160))
+    monkeypatch.setattr(variant_sheet, "LARGEST_PLACE", (112, 160))
     monkeypatch.setattr(variant_sheet, "STRENGTHS", (1.0,))
     monkeypatch.setitem(TASKS, "denoise", DENOISE)
     tape, levels["noise"] = tmp_path / "tape.mkv", 5.0

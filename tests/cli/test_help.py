@@ -83,7 +83,9 @@ def flags(name: str, flag: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name, own", [("denoise", {"--sigma", "--quality"}), ("derain", set()), ("sr", {"--scale"})], ids=str
+    "name, own",
+    [("denoise", {"--sigma", "--quality"}), ("derain", set()), ("sr", {"--scale"})],
+    ids=["denoise", "derain", "sr"],
 )
 def test_help_shows_the_ten_options_that_a_task_needs_and_help_all_the_others(name, own):
     shared = "--strength --start --duration --output --preview --dry-run --overwrite --crf --device"

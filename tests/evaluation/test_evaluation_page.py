@@ -138,7 +138,7 @@ def test_pictures_are_the_frames_bit_by_bit_and_kept_once():
 
 
 def test_large_pictures_show_their_middle_and_only_the_first_ones_are_shown(monkeypatch):
-    monkeypatch.setattr(pages, "LARGEST", (40, 50))
+    monkeypatch.setattr(pages, "LARGEST_PICTURE", (40, 50))
     large = picture(4, 60, 60)
     text = page(result(clips=COMPARISONS + 3, source=large, restored=large, clean=large))
     parsed = Parsed(text)

@@ -347,6 +347,7 @@ class Rehearsal:
             (torch.cuda, "Stream", Mock()),
             (torch.cuda, "stream", lambda stream: nullcontext()),
             (torch.cuda, "current_stream", Mock()),
+            (torch.accelerator, "current_stream", Mock(**{"return_value.is_capturing.return_value": False})),
             (torch.cuda, "empty_cache", lambda: self.count("memory emptied")),
             (torch, "autocast", autocast_here),
             (torch, "Generator", _Generator),

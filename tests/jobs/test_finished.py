@@ -77,7 +77,7 @@ def test_every_container_holds_the_tag(films, output):
     assert not vidrestore.restore(source, place, task=IDENTITY).before
     assert vidrestore.restore(source, place, task=IDENTITY).before
     with pytest.raises(
-        OutputExistsError, match="already exists, made with other options or weights, or from"
+        OutputExistsError, match="already exists, made with other options, weights or version, or from"
     ):
         vidrestore.restore(source, place, task=IDENTITY, strength=0.5)
 
@@ -108,7 +108,10 @@ def test_a_finished_video_still_reports_the_damage_of_its_source(films, monkeypa
 def test_other_options_are_another_video(films):
     restore_all(films)
     for message in restore_all(films, strength=0.5):
-        assert "already exists, made with other options or weights, or from another video; add" in message
+        assert (
+            "already exists, made with other options, weights or version, or from another video; add"
+            in message
+        )
     assert [summary.before for summary in restore_all(films, threads=1)] == [True, True]
     assert [summary.before for summary in restore_all(films, overwrite=True)] == [False, False]
 
@@ -129,7 +132,7 @@ def test_weights_that_were_trained_again_make_another_video(films, monkeypatch):
     other = cards | {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
     monkeypatch.setattr("vidrestore.weights.manifest.read_manifest", lambda *folder: other)
     request = request_of(films / "a.mkv", output, sigma=5, quality="fast")
-    with pytest.raises(OutputExistsError, match="made with other options or weights"):
+    with pytest.raises(OutputExistsError, match="made with other options, weights or version"):
         earlier_summary(request, ignore_event)
 
 
@@ -142,7 +145,7 @@ def test_a_file_of_weights_that_changed_makes_another_video(films):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(OutputExistsError, match="made with other options or weights"):
+    with pytest.raises(OutputExistsError, match="made with other options, weights or version"):
         vidrestore.restore(films / "a.mkv", output, **options)
 
 

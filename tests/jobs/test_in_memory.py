@@ -251,7 +251,16 @@ def test_the_package_offers_its_parts_lazily():
         ([av.VideoFrame(24, 16, "rgb24")], 'got VideoFrame; of PyAV it is frame.to_ndarray(format="rgb24")'),
         ([np.zeros((3, 16, 24), np.uint8)], "got (3, 16, 24); channels come last: transpose(1, 2, 0)"),
     ],
-    ids=str,
+    ids=[
+        "channels before the size",
+        "a tensor with channels before the size",
+        "one frame",
+        "transparency",
+        "no frame",
+        "16 bits",
+        "PyAV",
+        "a list with channels before the size",
+    ],
 )
 def test_frames_of_another_form_are_refused_with_what_makes_them_fit(frames, words):
     with pytest.raises(OptionError) as error:

@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from vidrestore.evaluation.results import ClipMetrics
-from vidrestore.papers.costs import PROTOCOLS as COSTS
+from vidrestore.papers.costs import COST_PROTOCOLS as COSTS
 from vidrestore.papers.datasets import splits
-from vidrestore.papers.suites import PROTOCOLS, mean_of
+from vidrestore.papers.suites import TABLE_PROTOCOLS, mean_of
 from vidrestore.papers.tables import AVERAGE, Table, read_table, table_names
 
 TABLES = table_names()
@@ -31,7 +31,7 @@ READ = {  # settings that each protocol reads
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_has_a_cell_per_system_and_column_and_sets_that_can_be_found(name):
     table = read_table(name)
-    assert table.protocol in (*PROTOCOLS, *COSTS) and table.source and table.title
+    assert table.protocol in (*TABLE_PROTOCOLS, *COSTS) and table.source and table.title
     assert set(table.overhead) <= set(table.systems)
     assert set(table.settings.get("networks", table.systems)) == set(table.systems)
     assert set(table.settings) <= READ[table.protocol]

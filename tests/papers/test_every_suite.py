@@ -15,7 +15,7 @@ from vidrestore.papers.tables import read_table, table_names
 from vidrestore.sensing.recover import recovery_clips
 
 WITHOUT_WEIGHTS = {"images": "given", "super-resolution": "bicubic"}
-COSTS = tuple(costs.PROTOCOLS)
+COSTS = tuple(costs.COST_PROTOCOLS)
 TASKS = ("recover", "denoise")  # of the networks
 
 
@@ -152,7 +152,7 @@ def test_the_overhead_of_a_network_is_beside_the_published_one(sets, monkeypatch
 def test_size_and_time_of_table_8(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "TIMED_STEPS", 1)
     monkeypatch.setattr(costs, "FIRST_STEPS", 0)
-    monkeypatch.setattr(costs, "BATCH", 2)
+    monkeypatch.setattr(costs, "COUNTED_GROUPS", 2)
     write_test_sets(tmp_path, frames=41)
     table = read_table("dust-table8")
     workload = costs.read_workload(table, tmp_path)

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from vidrestore.degrade.counters import FEW, WORD, Counters, philox
+from vidrestore.degrade.counters import FEW_WORDS, LARGEST_WORD, Counters, philox
 
 # kat_vectors of Random123 1.14: counter, key, result
 KNOWN = [
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
-    ((WORD,) * 4, (WORD, WORD), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    ((LARGEST_WORD,) * 4, (LARGEST_WORD, LARGEST_WORD), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
     (
         (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
         (0xA4093822, 0x299F31D0),
@@ -32,13 +32,13 @@ def test_the_words_are_those_published_with_philox(counter, key, result):
 
 def test_the_words_of_a_call_are_philox_of_block_call_sample_and_step():
     drawn = counters((5, 2**32 - 1), seed=2**33 + 7)
-    drawn.uniform(0, 1, FEW + 1)
+    drawn.uniform(0, 1, FEW_WORDS + 1)
     words = drawn.integers(0, 2**31, 4 * 100)
     counter = (torch.arange(256), *(torch.tensor(word) for word in (1, 2**32 - 1, 3)))
     assert torch.equal(words[1], torch.cat(philox(counter, (7, 2)))[:400] >> 1)
 
 
-@pytest.mark.parametrize("count", [1, FEW, 10 * FEW])
+@pytest.mark.parametrize("count", [1, FEW_WORDS, 10 * FEW_WORDS])
 def test_numbers_depend_on_seed_step_sample_and_call_but_not_on_the_rest_of_the_batch(count):
     def drawn(*samples, step=3, seed=7, calls=0):
         numbers = counters(samples, seed, step)
@@ -88,7 +88,7 @@ def test_the_first_numbers_do_not_depend_on_how_many_are_drawn():
 
 def test_many_words_are_the_same_whatever_is_computed_at_once(monkeypatch):
     whole = counters().normal(9000)
-    monkeypatch.setattr("vidrestore.degrade.counters.CHUNK", 4)
+    monkeypatch.setattr("vidrestore.degrade.counters.RUNS_AT_ONCE", 4)
     assert torch.equal(counters().normal(9000), whole)
 
 

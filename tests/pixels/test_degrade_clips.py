@@ -497,7 +497,7 @@ def test_white_noise_has_its_strength_in_every_channel_or_in_luma(monkeypatch):
 
     sigma, kinds = 0.05, set()
     weights = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
-    monkeypatch.setattr("vidrestore.degrade.added_noise.WHITE", (sigma, sigma))
+    monkeypatch.setattr("vidrestore.degrade.added_noise.WHITE_SIGMA", (sigma, sigma))
     for seed in range(8):
         grey = torch.full((2, 3, 160, 160), 0.5)
         noise = DEGRADATIONS["white"](grey, rng(seed)) - grey

@@ -124,6 +124,6 @@ def test_a_sample_depends_on_its_own_numbers_and_not_on_the_batch(name, monkeypa
         [BATCHED[name](clips[[row]], counters(5).part(slice(row, row + 1))) for row in range(5)]
     )
     torch.testing.assert_close(whole, alone, atol=2e-4, rtol=0)
-    monkeypatch.setattr(per_sample, "CACHED", 2 * clips[0].numel())
+    monkeypatch.setattr(per_sample, "CACHED_SAMPLES", 2 * clips[0].numel())
     torch.testing.assert_close(BATCHED[name](clips, counters(5)), whole, atol=2e-4, rtol=0)
     assert not torch.equal(BATCHED[name](clips, counters(5, step=1)), whole)

@@ -123,6 +123,7 @@ def test_parts_that_are_named_are_trained_and_no_others(tmp_path):
         Run(clip_run(tmp_path, training={"parts": ["tial"]}), tmp_path, CPU)
 
 
+@pytest.mark.slow
 def test_a_few_dozen_steps_lower_the_loss_and_the_card_has_the_metrics(tmp_path, monkeypatch):
     monkeypatch.setattr(sample_videos, "sample_planes", sample_videos.chequered_planes)
     events, training = RecordedEvents(), {"steps": 60, "validate_every": 30, "learning_rate": 0.01}

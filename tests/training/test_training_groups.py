@@ -10,7 +10,13 @@ from torch import Tensor
 
 from vidrestore.training.config import DataConfig
 from vidrestore.training.data.footage import Window
-from vidrestore.training.data.patch_groups import NEAR, GroupPool, held_out_groups, turned, window_groups
+from vidrestore.training.data.patch_groups import (
+    SIGMA_RATIO,
+    GroupPool,
+    held_out_groups,
+    turned,
+    window_groups,
+)
 
 FRAMES, PATCH = 3, 4
 
@@ -89,7 +95,7 @@ def test_a_batch_holds_groups_of_nearly_its_noise_level():
         assert batch.shape == (6, FRAMES, PATCH**2)
         assert batch.dtype == torch.float32
         if len(levels) == len(kept.windows):  # two windows of one grey level can't be distinguished
-            assert all(sigma / NEAR <= levels[value] <= sigma * NEAR for value in grey)
+            assert all(sigma / SIGMA_RATIO <= levels[value] <= sigma * SIGMA_RATIO for value in grey)
 
 
 def test_noise_levels_are_drawn_evenly_in_their_logarithm():

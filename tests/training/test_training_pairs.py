@@ -306,6 +306,7 @@ def test_a_few_dozen_steps_give_back_contrast(tmp_path, monkeypatch, frames, los
     assert first.before["haze"] == last.before["haze"]
 
 
+@pytest.mark.slow
 def test_a_network_that_finds_haze_learns_its_depth_and_airlight(tmp_path):
     data = {"degradations": ["haze"], "untouched": 0.0}
     config = pair_run(tmp_path, model={"haze": True}, data=data, training={"steps": 40, "warmup": 2})

@@ -18,7 +18,7 @@ from vidrestore.files.stopping import INTERRUPTED
 if TYPE_CHECKING:
     from vidrestore.media.source import Target
 
-NAME, SCHEMA = "vidrestore-batch.json", 1  # `jobs.sidecar` reads it
+LIST_NAME, LIST_SCHEMA = "vidrestore-batch.json", 1  # `jobs.sidecar` reads it
 
 
 class BatchList:
@@ -38,7 +38,7 @@ class BatchList:
     ) -> None:
         self._on_event = on_event
         folders = {str(output.path.absolute().parent) for output in outputs.values()}
-        self.path = Path(os.path.commonpath(folders), NAME)
+        self.path = Path(os.path.commonpath(folders), LIST_NAME)
         self._states: dict[str, dict[str, Any]] = {}
         for source in sources:
             output = str(outputs[source]) if source in outputs else None
@@ -66,7 +66,7 @@ class BatchList:
 
     def write(self) -> None:
         """Write the list. Raises MediaError."""
-        content = {"vidrestore_batch": SCHEMA, "inputs": list(self._states.values())}
+        content = {"vidrestore_batch": LIST_SCHEMA, "inputs": list(self._states.values())}
         text = json.dumps(content, indent=1, ensure_ascii=False)
         write_whole(self.path, text.encode("utf-8", "backslashreplace"))
 

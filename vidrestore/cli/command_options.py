@@ -52,8 +52,10 @@ Threads = Annotated[
 ]
 
 # what --help shows of a task, in this order; --help-all shows the other options, too
-_SHORT = "sources output preview dry_run sigma quality scale strength steps settings start duration"
-SHORT = [*_SHORT.split(), "crf", "device", "overwrite", "help_all", "help"]
+SHORT_HELP = (
+    *("sources", "output", "preview", "dry_run", "sigma", "quality", "scale", "strength", "steps"),
+    *("settings", "start", "duration", "crf", "device", "overwrite", "help_all", "help"),
+)
 
 # how the values of an option that may be repeated become that of its field
 JOINED: dict[Any, Callable[[list[Any]], Any]] = {
@@ -206,13 +208,13 @@ class LegibleGroup(_StyledCommand, TyperGroup):
 
 
 class TaskCommand(LegibleCommand):
-    """A command whose help shows the options of `SHORT` in one panel, or all if `--help-all` asks for it."""
+    """A command whose help shows the options of `SHORT_HELP` in one panel; `--help-all` shows all."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         parameters = self.params
         if not ctx.params.get("help_all"):
             by_name = {param.name: param for param in parameters}
-            self.params = [_without_panel(by_name[name]) for name in SHORT if name in by_name]
+            self.params = [_without_panel(by_name[name]) for name in SHORT_HELP if name in by_name]
         try:
             super().format_help(ctx, formatter)
         finally:

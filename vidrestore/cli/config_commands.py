@@ -27,7 +27,7 @@ from vidrestore.options import QUALITY
 
 Table = Mapping[str, Any]
 Commands = Mapping[str, Any]
-EXAMPLE = 'device = "cuda" for all commands, or [denoise] and below it quality = "best" for one'
+SETTINGS_EXAMPLE = 'device = "cuda" for all commands, or [denoise] and below it quality = "best" for one'
 
 
 def user_file() -> Path:
@@ -80,7 +80,9 @@ def _check_names(table: Table, commands: Commands) -> None:
         if isinstance(value, dict) and key not in commands:
             raise OptionError(f"{user_file()}: no command named {key!r}; there are: {', '.join(commands)}")
         if not isinstance(value, dict) and key not in shared:
-            raise OptionError(f"{user_file()}: no option --{key} for all commands; expected {EXAMPLE}")
+            raise OptionError(
+                f"{user_file()}: no option --{key} for all commands; expected {SETTINGS_EXAMPLE}"
+            )
 
 
 def options_of(command: Any) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def config(context: typer.Context) -> None:
     VIDRESTORE_DENOISE_SIGMA=20), and these over config.toml.
     """
     lines, path = list(setting_lines(commands_of(context.parent))), user_file()
-    show(str(path) if path.exists() else f"{path}: not there; it would have {EXAMPLE}", *lines)
+    show(str(path) if path.exists() else f"{path}: not there; it would have {SETTINGS_EXAMPLE}", *lines)
 
 
 def setting_lines(commands: Commands) -> Iterator[str]:

@@ -16,7 +16,7 @@ from vidrestore.files.stopping import INTERRUPTED
 
 # exit codes
 FAILED = 1  # all of several inputs; a single one ends with the code of its own error
-_POLL = 0.5  # seconds between two looks at an input that another process works on
+_LOOK_SECONDS = 0.5  # between two looks at an input that another process works on
 SOME_FAILED = 3  # some of several inputs failed
 
 MEMORY_ADVICE = (
@@ -66,7 +66,7 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
             if isinstance(error, BusyError) and not error.host and len(sources) > 1:
                 queue.append(source)
                 if source in postponed:
-                    time.sleep(_POLL)
+                    time.sleep(_LOOK_SECONDS)
                 else:
                     postponed.add(source)
                     on_event(

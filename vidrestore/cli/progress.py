@@ -185,8 +185,10 @@ def shortened(name: str, room: int) -> str:
     """Return a name of at most `room` characters, its middle left out; nothing in less than five."""
     if len(name) <= room:
         return name
-    length = room - 1
-    return f"{name[: length // 2]}…{name[len(name) - length + length // 2 :]}" if room >= 5 else ""
+    if room < 5:
+        return ""
+    half = (room - 1) // 2
+    return f"{name[:half]}…{name[len(name) - room + 1 + half :]}"
 
 
 class Bar:

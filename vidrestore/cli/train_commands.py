@@ -159,10 +159,10 @@ def train(
 
 def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, workers: int) -> Reading:
     from vidrestore.files.user_folders import user_folder
-    from vidrestore.training.data.decoded import CACHE_BYTES
+    from vidrestore.training.data.decoded import DISK_CACHE_BYTES
     from vidrestore.training.data.sources import Reading
 
-    limit = CACHE_BYTES if gigabytes is None else int(1e9 * gigabytes)
+    limit = DISK_CACHE_BYTES if gigabytes is None else int(1e9 * gigabytes)
     return Reading((cache or user_folder("cache")) if limit else None, limit, skip_bad, workers)
 
 

@@ -187,7 +187,9 @@ def _json_object(option: str, text: str) -> dict[str, Any]:
 
 def _short(values: Mapping[str, Any]) -> str:
     """Return {"sigma": [1.0, 75.0]} as "sigma 1-75"; parameters without an option are omitted."""
-    ranges = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
-    return ", ".join(
-        f"{key} {'-'.join(f'{number:g}' for number in ranges[key])}" for key in ASKED_FOR if key in ranges
-    )
+    phrases = []
+    for key in ASKED_FOR:
+        if key in values:
+            numbers = values[key] if isinstance(values[key], list) else [values[key]]
+            phrases.append(f"{key} {'-'.join(map('{:g}'.format, numbers))}")
+    return ", ".join(phrases)

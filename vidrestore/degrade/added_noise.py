@@ -18,14 +18,14 @@ from vidrestore.linear_light import from_light, to_light
 
 SHOT = (3e-4, 1.2e-2)  # variance of the noise at white, for light in [0, 1], log-uniform
 READ = (0.7, 8.0)  # standard deviation of the readout in electrons; white has 1 / shot of them
-BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # the camera's demosaicing; see `demosaiced`
-ROWS = (0.0, 0.3)  # standard deviation of noise common to a row, relative to each pixel's own
+GREEN_BEND, GREEN_FOLLOW = (0.4, 1.0), (0.6, 1.0)  # the camera's demosaicing; see `demosaiced`
+ROW_NOISE = (0.0, 0.3)  # standard deviation of noise common to a row, relative to each pixel's own
 
 DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
 CHROMA_SHARE = 0.15  # share of clips with coarse chroma noise, as after a camera's denoising
-CHROMA = (0.008, 0.05)  # its standard deviation in display values
-COARSE = (2, 9)  # its grain size in pixels, down and across
-WHITE = (3 / 255, 60 / 255)  # standard deviation of white noise in display values, log-uniform
+CHROMA_SIGMA = (0.008, 0.05)  # its standard deviation in display values
+CHROMA_GRAIN = (2, 9)  # its grain size in pixels, down and across
+WHITE_SIGMA = (3 / 255, 60 / 255)  # standard deviation of white noise in display values, log-uniform
 
 
 def add_gaussian_noise(
@@ -67,10 +67,14 @@ def scaled_noise(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Te
 def camera_noise(clips: Tensor, draw: Counters) -> Tensor:
     """Add a random camera's noise: stronger in red and blue (white balance), mostly demosaiced."""
     noisy = _sensed(clips, draw)
-    coarse, branch = draw.chance(CHROMA_SHARE), draw.branch()
-    return changed(
-        noisy, coarse, lambda rows: (noisy[rows] + random_chroma(clips[rows], branch.part(rows))).clamp_(0, 1)
-    )
+    coarse = draw.chance(CHROMA_SHARE)
+    branch = draw.branch()
+
+    def with_chroma(rows: Rows) -> Tensor:
+        chroma = random_chroma(clips[rows], branch.part(rows))
+        return (noisy[rows] + chroma).clamp_(0, 1)
+
+    return changed(noisy, coarse, with_chroma)
 
 
 @in_turn
@@ -80,24 +84,23 @@ def white_noise(clips: Tensor, draw: Counters) -> Tensor:
     noise = draw.normal(*clips.shape[1:])
 
     def as_stored(rows: Rows) -> Tensor:
-        luma, chroma = noise[rows, :, :1], noise[rows, :, 1:]
+        luma = noise[rows, :, :1]
+        chroma = noise[rows, :, 1:]
         halves = chroma[..., : -(-height // 2), : -(-width // 2)].flatten(0, 1)
         blue, red = F.interpolate(halves, (height, width), mode="bilinear").view_as(chroma).split(1, 2)
         return luma + colours(blue, red)
 
     noise = changed(noise, draw.chance(0.5), as_stored)
-    return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE))).clamp_(0, 1)
+    return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE_SIGMA))).clamp_(0, 1)
 
 
 def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, 3, H, W) of coarse colour noise that does not change the luma."""
     frames, _, height, width = clips.shape[1:]
-    most = height // COARSE[0] + 2, width // COARSE[0] + 2
-    coarse = draw.normal(frames, 2, *most) * (1.5 * of_sample(draw.log_uniform(CHROMA)))
-    down, across = (
-        straight_lines(size, size // draw.integers(*COARSE) + 2, size // COARSE[0] + 2)
-        for size in (height, width)
-    )
+    most = height // CHROMA_GRAIN[0] + 2, width // CHROMA_GRAIN[0] + 2
+    coarse = draw.normal(frames, 2, *most) * (1.5 * of_sample(draw.log_uniform(CHROMA_SIGMA)))
+    down = straight_lines(height, height // draw.integers(*CHROMA_GRAIN) + 2, most[0])
+    across = straight_lines(width, width // draw.integers(*CHROMA_GRAIN) + 2, most[1])
     blue, red = (down[:, None, None] @ coarse @ across[:, None, None].mT).split(1, 2)
     return colours(blue, red)
 
@@ -116,22 +119,26 @@ def colours(blue: Tensor, red: Tensor) -> Tensor:
 
 def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     """Add a sensor's noise, with or without demosaicing."""
-    shape, level = clips.shape, draw.log_uniform(SHOT)[:, None]
+    shape = clips.shape
+    level = draw.log_uniform(SHOT)[:, None]
     red, blue = draw.uniform(1, 2.2, 2).unbind(1)
     gains = torch.stack((red, torch.ones_like(red), blue), 1)  # a list of numbers would be copied to a GPU
     read = (draw.log_uniform(READ)[:, None] * level) ** 2
-    noise, kind, share = draw.normal(*shape[1:]), draw.uniform(), of_sample(draw.uniform(0, 0.5))
-    noise = changed(noise, kind >= 1 - SMOOTHED, lambda rows: smoothed(noise[rows], share[rows]))
+    white = draw.normal(*shape[1:])
+    kind = draw.uniform()
+    share = of_sample(draw.uniform(0, 0.5))
+    noise = changed(white, kind >= 1 - SMOOTHED, lambda rows: smoothed(white[rows], share[rows]))
     through = kind < DEMOSAICED
-    lines = of_sample(draw.uniform(*ROWS) * through) * draw.normal(shape[1], 1, shape[3], 1)
+    lines = of_sample(draw.uniform(*ROW_NOISE) * through) * draw.normal(shape[1], 1, shape[3], 1)
     light = to_light(clips)
     noise = scaled_noise(noise + lines, light, level * gains, read * gains**2)
-    settings = [of_sample(draw.uniform(*bounds)) for bounds in (BEND, FOLLOW)]
+    settings = [of_sample(draw.uniform(*bounds)) for bounds in (GREEN_BEND, GREEN_FOLLOW)]
 
     def interpolated(rows: Rows) -> Tensor:
         """Return noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""
         bend, follow = (setting[rows] for setting in settings)
-        return demosaiced(light[rows] + noise[rows], bend, follow) - demosaiced(light[rows], bend, follow)
+        noisy = demosaiced(light[rows] + noise[rows], bend, follow)
+        return noisy - demosaiced(light[rows], bend, follow)
 
     return from_light(light + changed(noise, through, interpolated))
 

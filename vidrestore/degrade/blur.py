@@ -19,27 +19,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade.counters import Counters
-from vidrestore.degrade.per_sample import Rows, changed, in_turn, of_sample
+from vidrestore.degrade.per_sample import Rows, changed, in_turn
 from vidrestore.degrade.segmentation import COUNT, members, random_regions
 from vidrestore.degrade.weather import splat
 from vidrestore.linear_light import from_light, to_light
 
 MOMENTS = 64  # samples of the path per exposure
-TURNED = 32  # samples of these that are rendered if the camera turns
+TURNED_MOMENTS = 32  # samples of these that are rendered if the camera turns
 SPAN = (3.0, 24.0)  # pixels that the camera moves during one exposure, log-uniform
 STRAIGHT_SHARE = 0.75  # share of clips whose camera moves evenly along a line, or a gentle bend
-BEND = 0.3  # radians that it turns in one exposure, standard deviation
+CAMERA_BEND = 0.3  # radians that it turns in one exposure, standard deviation
 SHAKE = 0.03  # probability per moment of a jerk that reverses the motion
 ROLL_SHARE = 0.3  # share of clips whose camera turns about its axis as well
 ROLL = (0.004, 0.04)  # radians in one exposure, log-uniform
 PART_SHARE = 0.35  # share of clips with a part that is nearer or moves by itself
 STILL_SHARE = 0.4  # share of these clips with a still camera
-COVERED = (0.1, 0.9)  # share of a frame that such a part may cover
+FRONT_COVER = (0.1, 0.9)  # share of a frame that such a part may cover
 DEFOCUS_SHARE = 0.2  # share of clips that are slightly out of focus as well
 DEFOCUS = (0.4, 1.8)  # pixels; radius of the circle of confusion
-COARSE = 4  # pixels; side of the cells for measuring motion
+MOTION_CELL = 4  # pixels; side of the cells for measuring motion
 PATHS = 1024  # random walks that paths are taken from
-FARTHEST = 26  # pixels; most reach of a path's kernel from its centroid
+KERNEL_REACH = 26  # pixels; most reach of a path's kernel from its centroid
 BORDER = 20  # multiple of the sides of a canvas, for fast Fourier transforms
 
 
@@ -52,11 +52,10 @@ def motion(clip: Tensor) -> float:
     """Estimate the motion of a clip in pixels per frame as its temporal change over its spatial gradient."""
     if len(clip) < 2:
         return 0.0
-    coarse = F.avg_pool2d(clip.mean(1), COARSE)
-    along = (coarse[:, :, 1:] - coarse[:, :, :-1]).abs().mean() + (
-        coarse[:, 1:] - coarse[:, :-1]
-    ).abs().mean()
-    return float(2 * COARSE * (coarse[1:] - coarse[:-1]).abs().mean() / along.clamp(min=1e-3))
+    coarse = F.avg_pool2d(clip.mean(1), MOTION_CELL)
+    gradient = coarse.diff(dim=2).abs().mean() + coarse.diff(dim=1).abs().mean()
+    change = coarse.diff(dim=0).abs().mean()
+    return float(2 * MOTION_CELL * change / gradient.clamp(min=1e-3))
 
 
 @in_turn
@@ -64,21 +63,28 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     """Blur every frame along its section of one random path, about the section's centroid; sometimes the
     camera turns as well, or a part moves differently.
     """
-    frames, sides = clips.shape[1], clips.shape[3:]
-    path, turns = random_paths(frames, draw), random_paths(frames, draw)
-    path = torch.where(of_sample(draw.chance(STRAIGHT_SHARE))[..., 0], random_arcs(frames, draw), path)
-    path = path * (draw.log_uniform(SPAN) / spans(path))[:, None, None, None]
-    turns = turns[..., 0] * (draw.log_uniform(ROLL) / spans(turns[..., :1]))[:, None, None]
-    axis = draw.uniform(-2, 3, 2) * torch.stack([torch.full_like(path[0, 0, 0, 0], side) for side in sides])
+    frames = clips.shape[1]
+    sides = clips.shape[3:]
+    # the camera's path, and its turns about an axis
+    path = random_paths(frames, draw)
+    turns = random_paths(frames, draw)
+    path = torch.where(_of_path(draw.chance(STRAIGHT_SHARE)), random_arcs(frames, draw), path)
+    path = path * _of_path(draw.log_uniform(SPAN) / spans(path))
+    roll = draw.log_uniform(ROLL) / spans(turns[..., :1])
+    turns = turns[..., 0] * roll[:, None, None]
+    size = torch.stack([torch.full_like(path[0, 0, 0, 0], side) for side in sides])
+    axis = draw.uniform(-2, 3, 2) * size
     rolls, parts, still = (draw.chance(share) for share in (ROLL_SHARE, PART_SHARE, STILL_SHARE))
     radius = torch.where(draw.chance(DEFOCUS_SHARE), draw.log_uniform(DEFOCUS), 0.0)
-    lens, masks = disc_kernels(radius), draw.branch()
-    scaled_path = path * of_sample(draw.uniform(1.3, 3))[..., 0]
-    independent_path = path + random_arcs(frames, draw) * of_sample(draw.log_uniform(SPAN))[..., 0]
-    foreground = torch.where(of_sample(draw.chance(0.5))[..., 0], scaled_path, independent_path)
-    foreground = foreground * (SPAN[1] / spans(foreground)).clamp(max=1)[:, None, None, None]
-    front = torch.where(of_sample(still)[..., 0], path, foreground)
-    back = torch.where(of_sample(still & parts)[..., 0], 0.0, path)
+    lens = disc_kernels(radius)
+    # a part in front of the rest: nearer, or moving by itself
+    masks = draw.branch()
+    scaled_path = path * _of_path(draw.uniform(1.3, 3))
+    independent_path = path + random_arcs(frames, draw) * _of_path(draw.log_uniform(SPAN))
+    foreground = torch.where(_of_path(draw.chance(0.5)), scaled_path, independent_path)
+    foreground = foreground * _of_path((SPAN[1] / spans(foreground)).clamp(max=1))
+    front = torch.where(_of_path(still), path, foreground)
+    back = torch.where(_of_path(still & parts), 0.0, path)
 
     def moved(rows: Rows) -> Tensor:
         return blurred(clips[rows], path_kernels(back[rows], lens[rows]))
@@ -95,6 +101,11 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     return changed(outputs, rolls, turned)
 
 
+def _of_path(numbers: Tensor) -> Tensor:
+    """Return a number of each sample, (B,), as (B, 1, 1, 1)."""
+    return numbers[:, None, None, None]
+
+
 def spans(paths: Tensor) -> Tensor:
     """Return the largest extent (B,) of any exposure's section of paths (B, T, MOMENTS, axes)."""
     return (paths.amax(2) - paths.amin(2)).amax((1, 2)).clamp(min=1e-9)
@@ -105,7 +116,7 @@ def random_arcs(frames: int, draw: Counters) -> Tensor:
     of most objects, and of a camera that pans.
     """
     moments = torch.arange(frames * MOMENTS) / MOMENTS
-    angles = draw.uniform(0, math.tau)[:, None] + BEND * draw.normal()[:, None] * moments
+    angles = draw.uniform(0, math.tau)[:, None] + CAMERA_BEND * draw.normal()[:, None] * moments
     arcs = torch.stack((angles.sin(), angles.cos()), 2).cumsum(1) / MOMENTS
     exposures: Tensor = arcs.unflatten(1, (frames, MOMENTS))
     return exposures
@@ -116,7 +127,9 @@ def random_paths(frames: int, draw: Counters) -> Tensor:
     walks = random_walks(frames * MOMENTS)[draw.integers(0, PATHS)]
     angle = draw.uniform(0, math.tau)[:, None]
     down, right = walks.unbind(2)
-    turned = (down * angle.cos() - right * angle.sin(), down * angle.sin() + right * angle.cos())
+    cosine = angle.cos()
+    sine = angle.sin()
+    turned = (down * cosine - right * sine, down * sine + right * cosine)
     paths: Tensor = torch.stack(turned, 2).unflatten(1, (frames, MOMENTS))
     return paths
 
@@ -125,11 +138,15 @@ def random_paths(frames: int, draw: Counters) -> Tensor:
 def random_walks(moments: int) -> Tensor:
     """Return (PATHS, moments, 2), always the same: random walks with inertia, a pull back, and jerks."""
     draw = Counters(0, 0, torch.arange(PATHS))
-    inertia, noise = draw.uniform(0.7, 1)[:, None], 10 ** draw.uniform(-2.5, -0.3)[:, None]
-    pull, speed = draw.uniform(0, 0.05)[:, None] / MOMENTS, draw.normal(2)
-    pushes, jerks = noise[..., None] * draw.normal(moments, 2), 0.5 * draw.normal(moments, 2)
+    inertia = draw.uniform(0.7, 1)[:, None]
+    noise = 10 ** draw.uniform(-2.5, -0.3)[:, None]
+    pull = draw.uniform(0, 0.05)[:, None] / MOMENTS
+    speed = draw.normal(2)
+    pushes = noise[..., None] * draw.normal(moments, 2)
+    jerks = 0.5 * draw.normal(moments, 2)
     jerked = draw.chance(SHAKE * noise, moments)[..., None]
-    place, path = torch.zeros(PATHS, 2), []
+    place = torch.zeros(PATHS, 2)
+    path = []
     for number in range(moments):
         path.append(place)
         back = (2 * speed + jerks[:, number]) * jerked[:, number]
@@ -140,16 +157,18 @@ def random_walks(moments: int) -> Tensor:
 
 
 def random_mask(clips: Tensor, draw: Counters) -> Tensor:
-    """Return (B, T, 1, H, W), 0 or 1: 1 in a random set of regions of a scene that covers a share of COVERED;
-    less or more of it only if one region is larger.
+    """Return (B, T, 1, H, W), 0 or 1: 1 in a random set of regions of a scene that covers a share of
+    FRONT_COVER; less or more of it only if one region is larger.
     """
     regions = random_regions(clips, draw)
     areas = members(regions).float().mean((2, 3, 4))
-    target, order = draw.uniform(COVERED[0], 0.6), draw.uniform(0, 1, COUNT[1]).argsort(1)
-    covered, mask = torch.zeros_like(target), torch.zeros_like(areas)
+    target = draw.uniform(FRONT_COVER[0], 0.6)
+    order = draw.uniform(0, 1, COUNT[1]).argsort(1)
+    covered = torch.zeros_like(target)
+    mask = torch.zeros_like(areas)
     for region in order.unbind(1):
         area = areas.gather(1, region[:, None])[:, 0]
-        fits = (covered < target) & ((covered == 0) | (covered + area <= COVERED[1]))
+        fits = (covered < target) & ((covered == 0) | (covered + area <= FRONT_COVER[1]))
         mask = mask.scatter(1, region[:, None], fits.float()[:, None])
         covered = covered + area * fits
     return mask.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
@@ -162,19 +181,20 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
     height, width = clips.shape[3:]
     light = to_light(clips).flatten(0, 1)
     path, turns = (values - values.mean(2, keepdim=True) for values in (path, turns))
-    rows, columns = (
-        torch.arange(side) - axis[:, None, number, None] for number, side in ((0, height), (1, width))
-    )
-    total, grid = torch.zeros_like(light), light.new_empty(len(light), height, width, 2)
-    for number in range(0, MOMENTS, MOMENTS // TURNED):
-        cosine, sine = turns[:, :, number, None].cos(), turns[:, :, number, None].sin()
+    rows = torch.arange(height) - axis[:, :1, None]
+    columns = torch.arange(width) - axis[:, 1:, None]
+    total = torch.zeros_like(light)
+    grid = light.new_empty(len(light), height, width, 2)
+    for number in range(0, MOMENTS, MOMENTS // TURNED_MOMENTS):
+        cosine = turns[:, :, number, None].cos()
+        sine = turns[:, :, number, None].sin()
         centres = path[:, :, number] + axis[:, None]
         for axis_number, side, down, right in ((1, height, cosine, -sine), (0, width, sine, cosine)):
             place = (rows * down).flatten(0, 1)[:, :, None] + (columns * right).flatten(0, 1)[:, None]
             place += centres[..., 1 - axis_number].flatten()[:, None, None]
             grid[..., axis_number] = place * (2 / (side - 1)) - 1
         total += F.grid_sample(light, grid, mode="bilinear", padding_mode="reflection", align_corners=True)
-    return from_light(total / TURNED).view_as(clips)
+    return from_light(total / TURNED_MOMENTS).view_as(clips)
 
 
 def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
@@ -183,7 +203,7 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
     side, side).
     """
     positions = paths - paths.mean(2, keepdim=True)
-    reach = min(FARTHEST, math.ceil(float(positions.abs().max())) + 1)
+    reach = min(KERNEL_REACH, math.ceil(float(positions.abs().max())) + 1)
     reach += 0 if lens is None else lens.shape[1] // 2
     rows, columns = (positions + reach).unbind(3)
     canvas = (2 * reach + 1, 2 * reach + 1)
@@ -201,7 +221,8 @@ def disc_kernels(radius: Tensor) -> Tensor:
     """Return (B, side, side), side odd, sum 1: circles of confusion of a radius of at most DEFOCUS[1]."""
     reach = math.ceil(DEFOCUS[1])
     line = torch.arange(-reach, reach + 1).float()
-    shape = (radius[:, None, None] + 0.5 - torch.hypot(line[:, None], line)).clamp(0, 1)
+    distance = torch.hypot(line[:, None], line)
+    shape = (radius[:, None, None] + 0.5 - distance).clamp(0, 1)
     return shape / shape.sum((1, 2), keepdim=True)
 
 
@@ -211,7 +232,8 @@ def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
     line = torch.exp(-torch.arange(-reach, reach + 1).float().square() / (2 * sigma**2))
     line /= line.sum()
     planes = F.pad(clip, [reach] * 4, mode="replicate").flatten(0, 1)[:, None]
-    return F.conv2d(F.conv2d(planes, line[None, None, None]), line[None, None, :, None]).view_as(clip)
+    rows = F.conv2d(planes, line[None, None, None])
+    return F.conv2d(rows, line[None, None, :, None]).view_as(clip)
 
 
 def blurred(clips: Tensor, kernels: Tensor) -> Tensor:
@@ -228,7 +250,8 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
     layer = torch.cat((light * part, part), -3)  # premultiplied by its alpha, the mask
     foreground = filtered_by(layer, front)
     background = filtered_by(torch.cat((light, torch.ones_like(part)), -3) - layer, back)
-    alpha, weight = foreground[..., 3:, :, :], background[..., 3:, :, :]
+    alpha = foreground[..., 3:, :, :]
+    weight = background[..., 3:, :, :]
     # the light of visible background; the picture's own where none is near
     filled = (background[..., :3, :, :] + 1e-3 * light) / (weight + 1e-3)
     return from_light(foreground[..., :3, :, :] + (1 - alpha) * filled)
@@ -236,7 +259,8 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
 
 def filtered_by(planes: Tensor, kernels: Tensor) -> Tensor:
     """Filter (..., T, C, H, W) by kernels (..., T or 1, side, side) by FFT; borders are replicated."""
-    (height, width), reach = planes.shape[-2:], kernels.shape[-1] // 2
+    height, width = planes.shape[-2:]
+    reach = kernels.shape[-1] // 2
     canvas = [-(-(side + 2 * reach) // BORDER) * BORDER for side in (height, width)]
     padded = F.pad(planes.flatten(0, -4), [reach] * 4, mode="replicate").unflatten(0, planes.shape[:-3])
     spectra = torch.fft.rfft2(kernels, s=canvas).unsqueeze(-3)

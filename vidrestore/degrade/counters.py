@@ -17,12 +17,12 @@ from torch import Tensor
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-ROUNDS = 10
-WORD = 0xFFFFFFFF  # the largest word of 32 bits
+PHILOX_ROUNDS = 10
+LARGEST_WORD = 0xFFFFFFFF  # the largest word of 32 bits
 RUN = 256  # blocks of four words: the first words of all, then the second, and so on
-FEW = 128  # words; calls that need more draw their own, the others take them from a run
-CHUNK = 64  # runs that are computed together, so that they stay in its cache
-TRIES = 4  # proposals for a gamma variate; all are rejected once in 100,000 draws or less often
+FEW_WORDS = 128  # words; calls that need more draw their own, the others take them from a run
+RUNS_AT_ONCE = 64  # runs that are computed together, so that they stay in its cache
+GAMMA_TRIES = 4  # proposals for a gamma variate; all are rejected once in 100,000 draws or less often
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 Bound = float | Tensor
@@ -44,13 +44,15 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
     # Products wrap at 64 bits, which changes none of them. Words that are next multiplied are cut to 32 bits,
     # the other two only at the end.
     first, second, third, fourth = counter
-    for number in range(ROUNDS):
-        low, high = ((word + number * step) & WORD for word, step in zip(key, KEY_STEPS, strict=True))
-        one, two = first * MULTIPLIERS[0], third * MULTIPLIERS[1]
-        first = _xor(two >> 32, second).bitwise_xor_(low).bitwise_and_(WORD)
-        third = _xor(one >> 32, fourth).bitwise_xor_(high).bitwise_and_(WORD)
-        second, fourth = two, one
-    return first, second.bitwise_and_(WORD), third, fourth.bitwise_and_(WORD)
+    for number in range(PHILOX_ROUNDS):
+        low, high = ((word + number * step) & LARGEST_WORD for word, step in zip(key, KEY_STEPS, strict=True))
+        one = first * MULTIPLIERS[0]
+        two = third * MULTIPLIERS[1]
+        first = _xor(two >> 32, second).bitwise_xor_(low).bitwise_and_(LARGEST_WORD)
+        third = _xor(one >> 32, fourth).bitwise_xor_(high).bitwise_and_(LARGEST_WORD)
+        second = two
+        fourth = one
+    return first, second.bitwise_and_(LARGEST_WORD), third, fourth.bitwise_and_(LARGEST_WORD)
 
 
 def _xor(one: Tensor, two: Tensor) -> Tensor:
@@ -66,8 +68,11 @@ class Counters:
     """
 
     def __init__(self, seed: int, step: int, samples: Tensor) -> None:
-        self.key, self.step, self.samples = (seed & WORD, seed >> 32), step, samples
-        self.calls, self._pool = 0, samples[:, None][:, :0]
+        self.key = (seed & LARGEST_WORD, seed >> 32)
+        self.step = step
+        self.samples = samples
+        self.calls = 0
+        self._pool = samples[:, None][:, :0]
 
     def branch(self) -> Counters:
         """Return counters of the same samples with other numbers, whatever is drawn there and here."""
@@ -107,12 +112,13 @@ class Counters:
 
         G. Marsaglia, W. Tsang, "A simple method for generating gamma variables", 2000.
         """
-        count, alpha = len(alphas), constants(alphas)
+        count = len(alphas)
+        alpha = constants(alphas)
         scale = alpha + 2 / 3
-        normal = self.normal(TRIES, count)
+        normal = self.normal(GAMMA_TRIES, count)
         cubes = (1 + normal / (9 * scale).sqrt()).clamp(min=1e-6) ** 3
         bound = 0.5 * normal**2 + scale * (1 - cubes + cubes.log())
-        accepted = self.uniform(2**-24, 1, TRIES, count).log() < bound
+        accepted = self.uniform(2**-24, 1, GAMMA_TRIES, count).log() < bound
         variates = cubes.gather(1, accepted.int().argmax(1, keepdim=True))[:, 0]
         return scale * variates * self.uniform(2**-24, 1, count) ** (1 / alpha)
 
@@ -122,7 +128,7 @@ class Counters:
         """Return (B, *shape) of numbers of which `finish` makes `per_word` from a word."""
         count = math.prod(shape)
         words = -(-count // per_word)
-        if words > FEW:
+        if words > FEW_WORDS:
             numbers = self._philox(words, finish)
         else:
             if self._pool.shape[1] < words:
@@ -133,7 +139,8 @@ class Counters:
 
     def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
         """Return (B, `words` or more) numbers; a multiple of that if `finish` makes several of a word."""
-        runs, width = -(-words // (4 * RUN)), max(1, CHUNK // len(self.samples))
+        runs = -(-words // (4 * RUN))
+        width = max(1, RUNS_AT_ONCE // len(self.samples))
         parts = []
         for start in range(0, runs, width):
             number = torch.arange(start * RUN, min(start + width, runs) * RUN)[None]
@@ -156,6 +163,7 @@ def _uniform(words: Tensor) -> tuple[Tensor, ...]:
 def _normal(words: Tensor) -> tuple[Tensor, ...]:
     """Transform pairs of uniform numbers (G. Box, M. Muller, 1958)."""
     halves = words.contiguous().view(torch.int16).unflatten(-1, (-1, 4))  # of which two are 0
-    radius = halves[..., 0].float().add_(2**15 + 0.5).mul_(2**-16).log_().mul_(-2).sqrt_()
+    radius = halves[..., 0].float().add_(2**15 + 0.5).mul_(2**-16)
+    radius = radius.log_().mul_(-2).sqrt_()
     angle = halves[..., 1].float().mul_(math.tau / 2**16)
     return angle.cos().mul_(radius), angle.sin_().mul_(radius)

@@ -14,34 +14,34 @@ import torch
 from torch import Tensor
 
 from vidrestore.degrade.counters import Counters, constants
-from vidrestore.degrade.per_sample import changed, filtered, in_turn, of_sample
+from vidrestore.degrade.per_sample import Rows, changed, filtered, in_turn, of_sample
 from vidrestore.degrade.segmentation import COUNT, box_filtered, lowest_rows, members, random_regions
 from vidrestore.linear_light import GAMMA, WAVELENGTHS, to_light
 
 DENSITY = (0.5, 8.0)  # optical depth at the largest depth
 AIRLIGHT = (0.45, 1.0)  # RESIDE has 0.6 to 1; fog at dusk and smoke are darker
-TINT = 0.02  # relative standard deviation of the airlight between colours
+AIRLIGHT_TINT = 0.02  # relative standard deviation of the airlight between colours
 # Angstrom's exponent of the scattering: 0 for large drops of fog, above 1 for fine dry haze, which scatters
 # blue light more
-EXPONENT = (0.0, 1.4)
+ANGSTROM_EXPONENT = (0.0, 1.4)
 # share of clips with visibly coloured airlight (dust, smoke, evening, blue distance), and its deviation
 # between red and blue
 COLOURED_SHARE = 0.25
 COLOURED = 0.08
 NEAREST = 0.15  # largest depth of the nearest point, since a frame shows something near
 # share of clips with patchy haze, and the relative deviation of the patches' density
-UNEVEN_SHARE, UNEVEN = (0.35, 0.5)
+PATCHY_HAZE_SHARE, UNEVEN = (0.35, 0.5)
 TOWARDS_SUN = 0.2  # largest relative change of the airlight from the middle of a frame to its sides
 DRIFT = 0.01  # standard deviation of the density's relative change from frame to frame
 # share of clips with haze added in linear light, as by air; in the others in display values, as RESIDE's
-LIGHT_SHARE = 0.85
+LINEAR_HAZE_SHARE = 0.85
 # share of clips whose exposure is changed by haze, and the deviation of its logarithm
 EXPOSED_SHARE, EXPOSED = (0.3, 0.08)
 STANDING_SHARE = 0.2  # share of clips with upright regions, whose edges are seldom those of objects
 SKY_SHARE = 0.5  # share of these whose top region is sky
 SKY_FOOT = 0.75  # share of the height that sky reaches down to, at most
 MOST_HILLS = 5  # samples across a smooth field, at least 2
-LUMA = (0.299, 0.587, 0.114)
+BT601_LUMA = (0.299, 0.587, 0.114)
 
 
 def add_haze(clips: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
@@ -70,23 +70,23 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     """Add such haze; return also its parameters, as a network's targets."""
     depth = random_depth(clips, draw)
     depth = depth - depth.amin((1, 2, 3, 4), keepdim=True) + of_sample(draw.uniform(0, NEAREST))
-    patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(UNEVEN_SHARE)
+    patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(PATCHY_HAZE_SHARE)
     depth = depth * (1 + of_sample(patches) * _hills(clips, draw))
     growth = 1 + DRIFT * draw.normal(clips.shape[1]).cumsum(1)
     relative = constants(tuple(length / WAVELENGTHS[1] for length in WAVELENGTHS))
-    colours = relative ** -draw.uniform(*EXPONENT)[:, None]
+    colours = relative ** -draw.uniform(*ANGSTROM_EXPONENT)[:, None]
     density = draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
-    density = density[..., None, None]
-    depths = density * depth
+    depths = density[..., None, None] * depth
     base, gradient = random_airlight(clips, draw)
-    in_light = draw.chance(LIGHT_SHARE)
+    in_light = draw.chance(LINEAR_HAZE_SHARE)
     exposed = draw.chance(EXPOSED_SHARE) & in_light
     exposure = (EXPOSED * draw.normal() * exposed).exp()[:, None, None, None]
     light = exposure * (base**GAMMA * gradient**GAMMA).clamp(max=1)
     airlight = torch.where(in_light[:, None, None, None], light, (base * gradient).clamp(max=1))[:, None]
     rgb = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     # add_haze, and the exposure, in place
-    hazy = torch.sub(exposure[:, None] * rgb, airlight).mul_(depths.neg().exp_()).add_(airlight).clamp_(0, 1)
+    hazy = torch.sub(exposure[:, None] * rgb, airlight).mul_(depths.neg().exp_())
+    hazy = hazy.add_(airlight).clamp_(0, 1)
     hazy = changed(hazy, in_light, lambda rows: hazy[rows] ** (1 / GAMMA))
     return Hazy(hazy, depths[:, :, 1:2], light)
 
@@ -95,15 +95,15 @@ def random_airlight(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
     """Return two factors of airlight, of at least 0: the colour, (B, 3, 1, 1), nearly grey, or
     visibly coloured; and (B, 1, H, W) for its gradient, about 1. Their product is to be cut at 1.
     """
-    colour = 1 + TINT * draw.normal(3)
+    colour = 1 + AIRLIGHT_TINT * draw.normal(3)
     tint = COLOURED * draw.normal() * draw.chance(COLOURED_SHARE)
     colour = colour + tint[:, None] * constants((1.0, 0.1, -1.0))
-    base = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)[..., None, None]
+    base = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)
     slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)[:, None, None, None]
     gradient = 1 + slope * torch.linspace(-1, 1, clips.shape[4])
-    patches = 2 * TOWARDS_SUN * draw.chance(UNEVEN_SHARE)[:, None, None, None]
+    patches = 2 * TOWARDS_SUN * draw.chance(PATCHY_HAZE_SHARE)[:, None, None, None]
     gradient = gradient * (1 + patches * (_hills(clips, draw)[:, 0] - 0.5))
-    return base, gradient.clamp(min=0)
+    return base[..., None, None], gradient.clamp(min=0)
 
 
 def random_depth(clips: Tensor, draw: Counters) -> Tensor:
@@ -118,33 +118,40 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     shares = torch.cat((shares[:, :3], by_brightness[:, None]), 1)
     shares = shares / shares.sum(1, keepdim=True)
     parts = (_ramp(clips, draw), _ground(clips, draw), _hills(clips, draw), _by_brightness(clips, draw))
-    depth = sum(
-        (of_sample(share) * part for share, part in zip(shares.unbind(1), parts, strict=True)),
-        clips[:, :1, :1, :1, :1] * 0,
-    )
+    weighted = (of_sample(share) * part for share, part in zip(shares.unbind(1), parts, strict=True))
+    smooth = sum(weighted, clips[:, :1, :1, :1, :1] * 0)
     branch = draw.branch()
-    depth = changed(
-        depth, standing, lambda rows: _with_upright_regions(depth[rows], clips[rows], branch.part(rows))
-    )
+
+    def upright(rows: Rows) -> Tensor:
+        return _with_upright_regions(smooth[rows], clips[rows], branch.part(rows))
+
+    depth = changed(smooth, standing, upright)
+    # the range of depths that the clip spans
     one, two = draw.gamma(0.4, 0.4, 0.4, 0.4).unflatten(1, (2, 2)).unbind(1)
     ends = torch.stack((one[:, 0] / one.sum(1), two[:, 0] / two.sum(1)))
-    nearest, farthest = (of_sample(end) for end in (ends.amin(0), ends.amax(0)))
-    lowest, highest = (end((1, 2, 3, 4), keepdim=True) for end in (depth.amin, depth.amax))
-    scaled: Tensor = nearest + (farthest - nearest) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
+    nearest = of_sample(ends.amin(0))
+    farthest = of_sample(ends.amax(0))
+    lowest = depth.amin((1, 2, 3, 4), keepdim=True)
+    extent = depth.amax((1, 2, 3, 4), keepdim=True) - lowest
+    scaled: Tensor = nearest + (farthest - nearest) * (depth - lowest) / extent.clamp(min=1e-6)
     return scaled
 
 
 def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tensor:
     """Return depth (B, T, 1, H, W) with random regions upright at the depth of their lowest row."""
-    regions, height = random_regions(clips, draw), clips.shape[3]
-    lowest, count = lowest_rows(regions), COUNT[1]
+    regions = random_regions(clips, draw)
+    height = clips.shape[3]
+    lowest = lowest_rows(regions)
+    count = COUNT[1]
     upright = depth[:, 0, 0].mean(2).gather(1, lowest) * (0.15 * draw.normal(count)).exp()
     stands = draw.chance(draw.uniform(0.4, 1)[:, None], count)
     top = members(regions[:, clips.shape[1] // 2, : max(1, height // 8)])
+    # the largest region at the top is sky, if it ends high enough
     sky = torch.arange(count) == top.sum((2, 3)).argmax(1, keepdim=True)
     sky = sky & (lowest < SKY_FOOT * (height - 1)) & draw.chance(SKY_SHARE)[:, None]
     farthest = depth.amax((1, 2, 3, 4))[:, None] * draw.uniform(1, 1.5)[:, None]
-    upright, stands = torch.where(sky, farthest, upright), (stands | sky).float()
+    upright = torch.where(sky, farthest, upright)
+    stands = (stands | sky).float()
 
     def of_regions(values: Tensor) -> Tensor:
         return values.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
@@ -155,14 +162,17 @@ def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tenso
 def _ramp(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, 1, 1, H, W): increasing from the bottom to the top, slightly tilted."""
     rows, columns = _plane(clips)
-    tilted = (1 - rows + of_sample(0.2 * draw.normal()) * columns).clamp(0, 1)
+    tilt = of_sample(0.2 * draw.normal())
+    tilted = (1 - rows + tilt * columns).clamp(0, 1)
     return tilted ** of_sample(draw.uniform(0.5, 3))
 
 
 def _ground(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, 1, 1, H, W): a plane that runs to a horizon, and everything above it at one depth."""
     rows, columns = _plane(clips)
-    below = rows - of_sample(draw.uniform(-0.3, 0.7)) + of_sample(0.1 * draw.normal()) * columns
+    horizon = of_sample(draw.uniform(-0.3, 0.7))
+    tilt = of_sample(0.1 * draw.normal())
+    below = rows - horizon + tilt * columns
     return (of_sample(draw.uniform(0.02, 0.4)) / below.clamp(min=1e-3)).clamp(max=1)
 
 
@@ -175,11 +185,10 @@ def _plane(clips: Tensor) -> tuple[Tensor, Tensor]:
 
 def _hills(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, 1, 1, H, W): a smooth random field in [0, 1]."""
-    cells, grid = draw.integers(2, MOST_HILLS + 1, 2), draw.uniform(0, 1, MOST_HILLS, MOST_HILLS)
-    down, across = (
-        _smooth_lines(side, number, MOST_HILLS)
-        for side, number in zip(clips.shape[3:], cells.unbind(1), strict=True)
-    )
+    cells = draw.integers(2, MOST_HILLS + 1, 2)
+    grid = draw.uniform(0, 1, MOST_HILLS, MOST_HILLS)
+    down = _smooth_lines(clips.shape[3], cells[:, 0], MOST_HILLS)
+    across = _smooth_lines(clips.shape[4], cells[:, 1], MOST_HILLS)
     return (down @ grid @ across.mT).clamp_(0, 1)[:, None, None]
 
 
@@ -193,17 +202,21 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
     taps = positions.floor() + torch.arange(-1, 3)
     distance = (positions - taps).abs()
     inner = 1.25 * distance**3 - 2.25 * distance**2 + 1
-    weights = torch.where(distance <= 1, inner, -0.75 * distance**3 + 3.75 * distance**2 - 6 * distance + 3)
-    one_hot = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most)
+    outer = -0.75 * distance**3 + 3.75 * distance**2 - 6 * distance + 3
+    weights = torch.where(distance <= 1, inner, outer)
+    taps = taps.clamp(min=0).minimum(last.float())
+    one_hot = taps[..., None] == torch.arange(most)
     return (weights[..., None] * one_hot).sum(2)
 
 
 def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, 1, H, W): a random function of local luma, so edges of objects are edges of depth."""
-    luma = (clips * constants(LUMA)[:, None, None]).sum(2)
+    luma = (clips * constants(BT601_LUMA)[:, None, None]).sum(2)
     reach = torch.arange(-3, 4).abs() <= draw.integers(1, 4)[:, None]
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))
-    place, knots = smooth.clamp(0, 1) * 5, draw.uniform(0, 1, 6)
+    place = smooth.clamp(0, 1) * 5
+    knots = draw.uniform(0, 1, 6)
     low = place.long().clamp_(max=4)
-    lower, upper = (knots.gather(1, (low + more).flatten(1)).view_as(low) for more in (0, 1))
+    lower = knots.gather(1, low.flatten(1)).view_as(low)
+    upper = knots.gather(1, (low + 1).flatten(1)).view_as(low)
     return torch.lerp(lower, upper, place - low)[:, :, None]

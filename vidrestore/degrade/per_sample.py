@@ -15,7 +15,7 @@ from vidrestore.degrade.counters import Counters
 Rows = Tensor | slice
 Degradation = Callable[[Tensor, Counters], Tensor]
 
-CACHED = 600_000  # samples of clips that are degraded together
+CACHED_SAMPLES = 600_000  # samples of clips that are degraded together
 
 
 def changed(values: Tensor, mask: Tensor, change: Callable[[Rows], Tensor]) -> Tensor:
@@ -39,7 +39,7 @@ def in_turn(batched: Degradation) -> Degradation:
     @wraps(batched)
     def degrade(clips: Tensor, draw: Counters) -> Tensor:
         branch = draw.branch()
-        at_once = max(1, CACHED // clips[0].numel())
+        at_once = max(1, CACHED_SAMPLES // clips[0].numel())
         if at_once >= len(clips):
             return batched(clips, branch)
         starts = range(0, len(clips), at_once)
@@ -84,7 +84,8 @@ def filtered(planes: Tensor, lines: Tensor) -> Tensor:
     reach = lines.shape[1] // 2
     planes = F.pad(planes, [reach] * 4, mode="replicate")
     for dim in (2, 3):
-        size, parts = planes.shape[dim] - 2 * reach, lines.view(len(lines), -1, 1, 1, 1).unbind(1)
+        size = planes.shape[dim] - 2 * reach
+        parts = lines.view(len(lines), -1, 1, 1, 1).unbind(1)
         total = planes.narrow(dim, 0, size) * parts[0]
         for number in range(1, len(parts)):  # much faster than a convolution with a group per sample
             total.addcmul_(planes.narrow(dim, number, size), parts[number])

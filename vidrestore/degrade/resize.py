@@ -23,7 +23,8 @@ def imresize(pictures: Tensor, scale: float) -> Tensor:
 @cache
 def resizing_matrix(length: int, scale: float) -> Tensor:
     """Return (ceil(length scale), length), float64: the weights of every output sample."""
-    count, stretch = math.ceil(length * scale), min(scale, 1.0)
+    count = math.ceil(length * scale)
+    stretch = min(scale, 1.0)
     centres = (torch.arange(count, dtype=torch.float64) + 0.5) / scale - 0.5
     reach = math.ceil(4 / stretch)
     first = (centres - 2 / stretch).floor()
@@ -38,5 +39,6 @@ def resizing_matrix(length: int, scale: float) -> Tensor:
 def keys_cubic(distance: Tensor) -> Tensor:
     """Return the cubic convolution kernel at distances in samples."""
     d = distance.abs()
-    inner, outer = 1.5 * d**3 - 2.5 * d**2 + 1, -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2
+    inner = 1.5 * d**3 - 2.5 * d**2 + 1
+    outer = -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2
     return torch.where(d <= 1, inner, torch.where(d <= 2, outer, torch.zeros_like(d)))

@@ -27,7 +27,7 @@ from vidrestore.linear_light import from_light, to_light
 
 PAINTED_SHARE = 0.45  # share of clips with rain that is painted over them, as in datasets
 MOST_PAINTED = 3  # layers of such streaks
-COVERED = (0.1, 0.4)  # share of the picture under them
+PAINTED_COVER = (0.1, 0.4)  # share of the picture under them
 PAINTED_LENGTH, PAINTED_WIDTH = (45.0, 200.0), (0.6, 1.5)  # in pixels, the latter the sigma across
 PAINTED = (0.1, 0.65)  # of white: what the brightest hundredth of the picture adds
 SLANT, STEEPEST = 0.3, 0.85  # radians between painted rain and a vertical: usual, and at most
@@ -35,14 +35,14 @@ PAINTED_VEIL_SHARE = 0.1
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
 # nearness of a layer of rain in focus: 1 is the nearest, with streaks of up to 60 pixels
-NEAR = (0.1, 1.0)
+STREAK_NEARNESS = (0.1, 1.0)
 FINE_SHARE = 0.3  # share of clips with rain that have many fine streaks, long or short
 FINE_COUNT = (4e-3, 2.5e-2)  # such streaks per pixel
 FINE_LENGTH = (5.0, 45.0)
 THICK_SHARE = 0.55  # share of clips with rain that have streaks too near to be in focus
-THICK = (1.5, 6.0)  # sigma of their blur in pixels
+THICK_SIGMA = (1.5, 6.0)  # sigma of their blur in pixels
 THICK_COUNT = (5e-5, 6e-4)  # such streaks per pixel
-STRENGTH = (0.06, 0.8)  # least and greatest strength of streaks
+STREAK_STRENGTH = (0.06, 0.8)  # least and greatest strength of streaks
 OPACITY = (0.1, 1.5)  # optical depth of flakes
 SNOW_SPEED = (0.4, 4.0)  # speed of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
 STREAK = (3.0, 16.0)  # longest path of a flake in one exposure, in radii
@@ -52,8 +52,8 @@ VEIL_SHARE = 0.8  # share of clips with rain or snow that have a veil of distant
 # optical depth of the veil; heavy rain absorbs about a quarter of the light per hundred metres
 VEIL = (0.0, 0.35)
 # share of clips with weather added in linear light; in the others in display values, as in datasets
-LIGHT_SHARE = 0.5
-UNEVEN_SHARE = 0.4  # share of clips whose veil has a depth
+LINEAR_WEATHER_SHARE = 0.5
+UNEVEN_VEIL_SHARE = 0.4  # share of clips whose veil has a depth
 MOST_LAYERS, MOST_SMALL = 6, 5  # layers of streaks in focus, and of flakes; at least 2
 
 
@@ -81,12 +81,15 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
     """Add layers of streaks at several depths, at about one angle, often thick ones near the lens as well; or
     white ones, painted in display values.
     """
-    canvas, frames, painted = canvas_size(clips.shape[3:]), clips.shape[1], draw.chance(PAINTED_SHARE)
+    canvas = canvas_size(clips.shape[3:])
+    frames = clips.shape[1]
+    painted = draw.chance(PAINTED_SHARE)
     streaks = torch.zeros((len(clips), frames, 1, *canvas))
     for layers, mask in ((_streaks, ~painted), (_painted, painted)):
         streaks = changed(streaks, mask, partial(_drawn, layers, frames, canvas, draw.branch()))
     streaks = _crop(streaks, clips)
-    in_light = draw.chance(LIGHT_SHARE) & ~painted
+    # light of the drops, and the veil behind which all lies
+    in_light = draw.chance(LINEAR_WEATHER_SHARE) & ~painted
     light = torch.where(of_sample(painted), 1.0, _drop_light(clips, in_light, draw))
     transmission, airlight = _veil(clips, draw, torch.where(painted, PAINTED_VEIL_SHARE, VEIL_SHARE))
     added_or_screened = draw.uniform(-1.2, 1.2).clamp(0, 1)
@@ -125,28 +128,40 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
 
     They are others in every frame, or move along their angle.
     """
-    angle, layers = (SLANT * draw.normal()).clamp(-STEEPEST, STEEPEST), draw.integers(1, MOST_PAINTED + 1)
-    level = _exceeded_by(draw.uniform(*COVERED) / layers)
+    angle = (SLANT * draw.normal()).clamp(-STEEPEST, STEEPEST)
+    layers = draw.integers(1, MOST_PAINTED + 1)
+    level = _exceeded_by(draw.uniform(*PAINTED_COVER) / layers)
+    # of all layers; each varies about these
     width, length, bright = (draw.log_uniform(bounds) for bounds in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
-    is_random, speed = draw.chance(0.5)[:, None], draw.log_uniform((3.0, 150.0))[:, None]
-    jumps, total = draw.uniform(300.0, 5e3, 2), torch.zeros(())
+    is_random = draw.chance(0.5)[:, None]
+    speed = draw.log_uniform((3.0, 150.0))[:, None]
+    jumps = draw.uniform(300.0, 5e3, 2)
+    total = torch.zeros(())
     for number in range(MOST_PAINTED):
-        part, tilted = draw.branch(), angle + 0.04 * draw.normal()
+        part = draw.branch()
+        tilted = angle + 0.04 * draw.normal()
         down = torch.stack((tilted.cos(), tilted.sin()), 1)
+        # the softness: along the angle over a long way, and over a short one
         sigma = width * draw.log_uniform((0.5, 2.5))
         along = (length * draw.log_uniform((0.4, 2.0))).maximum(5 * sigma)
         line = line_spectrum(along, draw.uniform(0.1, 1) * along, down, canvas)
-        brief, brighter = (along * draw.uniform(0.08, 0.3)).maximum(2.5 * sigma), draw.uniform(0.0, 1.5)
+        brief = (along * draw.uniform(0.08, 0.3)).maximum(2.5 * sigma)
+        brighter = draw.uniform(0.0, 1.5)
         parts = brighter[:, None, None] * line_spectrum(brief, 0.7 * brief, down, canvas)
         shape = (line + parts) * gaussian_spectrum(sigma, canvas)
+        # the noise, moved from frame to frame
         noise = torch.fft.rfft2(part.normal(*canvas)) * shape
         spectra = moved(noise, frames, torch.where(is_random, jumps, speed * down))
         maps = torch.fft.irfft2(spectra, s=canvas)[:, :, None]
+        # what exceeds the level
         above = maps / maps[:, :1].std((3, 4), keepdim=True) - of_sample(level)
-        gain, most = draw.log_uniform((0.25, 1.5)), draw.log_uniform((0.8, 5.0))
+        gain = draw.log_uniform((0.25, 1.5))
+        most = draw.log_uniform((0.8, 5.0))
         streaks = (of_sample(gain) * above).clamp(min=0).minimum(of_sample(most))
-        total = total + of_sample(draw.uniform(0.3, 1) * (number < layers)) * streaks
-    brightest = torch.quantile(total[:, 0, 0, ::2, ::2].flatten(1), 0.99, dim=1).clamp(min=1e-3)
+        weight = draw.uniform(0.3, 1) * (number < layers)
+        total = total + of_sample(weight) * streaks
+    samples = total[:, 0, 0, ::2, ::2].flatten(1)
+    brightest = torch.quantile(samples, 0.99, dim=1).clamp(min=1e-3)
     yield of_sample(bright / brightest) * total, gaussian_spectrum(draw.uniform(0.2, 0.4), canvas)
 
 
@@ -158,29 +173,40 @@ def _exceeded_by(share: Tensor) -> Tensor:
 
 def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of streaks with the spectra of their profiles: in focus, and too near for it."""
-    angle, strength = 0.35 * draw.normal(), draw.log_uniform(STRENGTH)
+    angle = 0.35 * draw.normal()
+    strength = draw.log_uniform(STREAK_STRENGTH)
     down = torch.stack((angle.cos(), angle.sin()), 1)
     # relative to the longest exposure; drops are dots in a short one
-    short, usual = draw.log_uniform((0.2, 1.0)), draw.uniform(0.5, 1)
+    short = draw.log_uniform((0.2, 1.0))
+    usual = draw.uniform(0.5, 1)
     exposure = torch.where(draw.chance(0.3), short, usual)
+    # in focus, at several depths
     layers = draw.integers(2, MOST_LAYERS + 1)
-    fine, thick = draw.chance(FINE_SHARE), draw.chance(THICK_SHARE)
+    fine = draw.chance(FINE_SHARE)
+    thick = draw.chance(THICK_SHARE)
     for number in range(MOST_LAYERS):
-        scale, part = draw.log_uniform(NEAR), draw.branch()
+        scale = draw.log_uniform(STREAK_NEARNESS)
+        part = draw.branch()
         density = draw.log_uniform(STREAKS) / scale
         length = 60 * scale * exposure * draw.uniform(0.5, 1)
-        thin, bright = scale * draw.uniform(0.6, 1.2), strength * draw.uniform(0.5, 1.5)
+        thin = scale * draw.uniform(0.6, 1.2)
+        bright = strength * draw.uniform(0.5, 1.5)
         if (is_present := number < layers).any():
             particles = Particles.drawn(part, canvas, density * is_present, 120 * scale, length, down, 0.05)
             yield particles.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
-    length, part = draw.log_uniform(FINE_LENGTH), draw.branch()
+    # fine ones, as of distant or of heavy rain
+    length = draw.log_uniform(FINE_LENGTH)
+    part = draw.branch()
     density = draw.log_uniform(FINE_COUNT).minimum(0.25 / length)
-    step, bright = draw.uniform(1, 4) * length, draw.log_uniform((0.05, 0.5))
+    step = draw.uniform(1, 4) * length
+    bright = draw.log_uniform((0.05, 0.5))
     sigma = draw.uniform(0.35, 0.8)
     if fine.any():
         particles = Particles.drawn(part, canvas, density * fine, step, length, down, 0.05)
         yield particles.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
-    sigma, part = draw.log_uniform(THICK), draw.branch()
+    # near the lens
+    sigma = draw.log_uniform(THICK_SIGMA)
+    part = draw.branch()
     length = sigma * draw.uniform(4, 14) * exposure.sqrt()
     density = draw.log_uniform(THICK_COUNT)
     bright = (strength * draw.uniform(0.5, 1.5) + 0.08).clamp(max=0.6)
@@ -194,9 +220,11 @@ def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
     """Return the colour of drops (B, T, 3, H, W), linear where `in_light`: sky light and surroundings."""
     overall = clips.mean((1, 2, 3, 4))
     sky = (overall * draw.uniform(1.0, 1.8) + draw.uniform(0.15, 0.45)).clamp(max=1)
-    colour = (sky[:, None] * (1 + 0.02 * draw.normal(3)))[:, None, :, None, None]
+    colour = sky[:, None] * (1 + 0.02 * draw.normal(3))
+    colour = colour[:, None, :, None, None]
     surroundings = clips[..., 2::5, 2::5].flip(3) - of_sample(overall)
-    light = torch.maximum(colour + of_sample(draw.uniform(0, 0.5)) * surroundings, 0.5 * colour).clamp(0, 1)
+    light = colour + of_sample(draw.uniform(0, 0.5)) * surroundings
+    light = torch.maximum(light, 0.5 * colour).clamp(0, 1)
     light = torch.where(of_sample(in_light), to_light(light), light)
     return F.interpolate(light.flatten(0, 1), clips.shape[3:], mode="bilinear").view_as(clips)
 
@@ -205,9 +233,11 @@ def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
 def snow(clips: Tensor, draw: Counters) -> Tensor:
     """Add layers of flakes with common wind and individual drift; larger ones are fewer and out of focus."""
     canvas = canvas_size(clips.shape[3:])
-    mask = 1 - torch.exp(-_crop(render(_flakes(clips.shape[1], canvas, draw), canvas), clips, 20))
+    depth = _crop(render(_flakes(clips.shape[1], canvas, draw), canvas), clips, 20)
+    mask = 1 - torch.exp(-depth)
     transmission, airlight = _veil(clips, draw)
-    in_light, overall = draw.chance(LIGHT_SHARE), clips.mean((1, 2, 3, 4))
+    in_light = draw.chance(LINEAR_WEATHER_SHARE)
+    overall = clips.mean((1, 2, 3, 4))
     bright = draw.uniform(0.7, 1).maximum((1.3 * overall).clamp(max=1))
     colour = bright[:, None] * (1 + 0.02 * draw.normal(3))
     colour = torch.where(in_light[:, None], to_light(colour), colour)
@@ -221,12 +251,16 @@ def snow(clips: Tensor, draw: Counters) -> Tensor:
 
 def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of flakes of one size each, with the spectra of their shapes."""
-    wind, exposure, depth = 0.8 * draw.normal(), draw.log_uniform((0.03, 0.6)), draw.log_uniform(OPACITY)
+    wind = 0.8 * draw.normal()
+    exposure = draw.log_uniform((0.03, 0.6))
+    depth = draw.log_uniform(OPACITY)
     down = torch.stack((wind.cos(), wind.sin()), 1)
-    small, large = draw.integers(2, MOST_SMALL + 1), draw.integers(1, 3) * draw.chance(LARGE_SHARE)
+    small = draw.integers(2, MOST_SMALL + 1)
+    large = draw.integers(1, 3) * draw.chance(LARGE_SHARE)
     for number in range(MOST_SMALL + 2):
         is_small = number < MOST_SMALL
-        radius, part = draw.log_uniform((0.3, 4) if is_small else LARGE), draw.branch()
+        radius = draw.log_uniform((0.3, 4) if is_small else LARGE)
+        part = draw.branch()
         is_present = number < small if is_small else number - MOST_SMALL < large
         density = draw.log_uniform(FLAKES) / radius**1.7
         fall = (4 + 8 * radius) * draw.log_uniform(SNOW_SPEED)
@@ -256,10 +290,13 @@ def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
 def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> tuple[Tensor, Tensor]:
     """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of distant particles."""
     density = of_sample(draw.uniform(*VEIL) * draw.chance(share))
-    uneven, part = draw.chance(UNEVEN_SHARE), draw.branch()
-    depth = changed(
-        torch.ones_like(clips[:, :, :1]), uneven, lambda rows: random_depth(clips[rows], part.part(rows))
-    )
+    uneven = draw.chance(UNEVEN_VEIL_SHARE)
+    branch = draw.branch()
+
+    def uneven_depth(rows: Rows) -> Tensor:
+        return random_depth(clips[rows], branch.part(rows))
+
+    depth = changed(torch.ones_like(clips[:, :, :1]), uneven, uneven_depth)
     # the light of the sky, which lights the scene as well
     airlight = draw.uniform(0.5, 0.95).minimum(0.1 + 2 * clips.mean((1, 2, 3, 4)))
     return torch.exp(-density * depth), airlight.view(-1, 1, 1, 1).expand(-1, 3, -1, -1)
@@ -272,8 +309,8 @@ Canvas = tuple[int, int]
 # are convolved by the canvas's Fourier transform, which wraps around in the same way, so one inverse
 # transform serves all layers.
 
-MARGIN = 40  # least number of pixels of a canvas beyond the picture
-SIDE_MULTIPLE = 20  # sides of a canvas are multiples of it: a third less time for FFTs than 16
+CANVAS_MARGIN = 40  # least number of pixels of a canvas beyond the picture
+CANVAS_MULTIPLE = 20  # sides of a canvas are multiples of it: a third less time for FFTs than 16
 FEWEST = 128  # least capacity, so that the numbers drawn don't depend on small counts
 SHARPEST = 2**16  # steps of weights, which are added as integers, so that their order doesn't matter
 
@@ -307,25 +344,31 @@ class Particles:
         count = poisson(density * (canvas[0] * canvas[1]), draw)
         varied = draw.normal(capacity(count), 6).mT  # in one call: the first two become uniform
         start = constants(tuple(map(float, canvas)))[:, None] * uniform(varied[:, :2])
-        way = (1 + 2 * spread * varied[:, 2:3]) * down[..., None] + spread * varied[:, 3:5]
+        speed = 1 + 2 * spread * varied[:, 2:3]
+        way = speed * down[..., None] + spread * varied[:, 3:5]
         steps, paths = (length[:, None, None] * way for length in (step, path))
         return cls(start, steps, paths, (0.4 * varied[:, 5]).exp(), count)
 
     def traces(self, frames: int, canvas: Canvas, factor: Tensor) -> Tensor:
         """Return (B, T, 1, *canvas): `factor` (B,) times each weight, spread over the particle's path."""
         number = self.weight.shape[1]
-        lengths, numbers = self.path.norm(dim=1), torch.arange(number)
+        lengths = self.path.norm(dim=1)
+        numbers = torch.arange(number)
         longest = (lengths * (numbers < self.count[:, None])).amax(1)
-        moments = 1 + longest.ceil()
-        points = torch.arange(capacity(self.count * moments))
-        owner = (points / moments[:, None] + 1e-4).floor()
-        along = (points - owner * moments[:, None] + 0.5) / moments[:, None] - 0.5
-        weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments[:, None]
+        # points along the paths: the particle of each, and its place, from -0.5 to 0.5
+        moments = 1 + longest.ceil()[:, None]
+        points = torch.arange(capacity(self.count[:, None] * moments))
+        owner = (points / moments + 1e-4).floor()
+        along = (points - owner * moments + 0.5) / moments - 0.5
+        weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments
         states = torch.cat((self.start, self.step, self.path, weight[:, None]), 1)
-        states = states.gather(2, owner.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
-        start, step = states[:, :2] + states[:, 4:6] * along[:, None], states[:, 2:4]
+        indices = owner.long().clamp_(max=number - 1)
+        states = states.gather(2, indices[:, None].expand(-1, 7, -1))
+        start = states[:, :2] + states[:, 4:6] * along[:, None]
+        step = states[:, 2:4]
         time = torch.arange(frames)[:, None]
-        rows, columns = (start[:, axis, None] + step[:, axis, None] * time for axis in (0, 1))
+        rows = start[:, :1] + step[:, :1] * time
+        columns = start[:, 1:] + step[:, 1:] * time
         return splat(rows, columns, states[:, 6] * (owner < self.count[:, None]), canvas)
 
 
@@ -338,7 +381,9 @@ def uniform(normal: Tensor) -> Tensor:
 def poisson(mean: Tensor, draw: Counters, *shape: int) -> Tensor:
     """Return whole numbers of that mean, (B, *shape), by the normal distribution with Poisson's skewness."""
     normal = draw.normal(*shape)
-    return (mean + normal * mean.sqrt() + (normal**2 - 1) / 6 + 0.5).floor().clamp(min=0) * (mean > 0)
+    skewness = (normal**2 - 1) / 6
+    numbers = mean + normal * mean.sqrt() + skewness
+    return (numbers + 0.5).floor().clamp(min=0) * (mean > 0)
 
 
 def capacity(counts: Tensor) -> int:
@@ -348,15 +393,19 @@ def capacity(counts: Tensor) -> int:
 
 def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tensor:
     """Return (B, T, 1, *canvas): weights (B, P) at (B, T, P) positions, shared by four pixels each."""
-    (height, width), (size, frames) = canvas, rows.shape[:2]
-    (top, down), (left, across) = _whole_and_part(rows, height), _whole_and_part(columns, width)
+    height, width = canvas
+    size, frames = rows.shape[:2]
+    top, down = _whole_and_part(rows, height)
+    left, across = _whole_and_part(columns, width)
     first = torch.arange(size * frames, dtype=torch.int32).view(size, frames, 1) * height
     total = torch.zeros(size * frames * height * width, dtype=torch.int32)
-    below, right = (torch.where(at == side - 1, 0, at + 1) for at, side in ((top, height), (left, width)))
+    below = torch.where(top == height - 1, 0, top + 1)
+    right = torch.where(left == width - 1, 0, left + 1)
     scaled = SHARPEST * weight[:, None]
     low = scaled * down
     for row, high in ((top, scaled - low), (below, low)):
-        line, part = (first + row) * width, high * across
+        line = (first + row) * width
+        part = high * across
         for column, value in ((left, high - part), (right, part)):
             total.index_add_(0, (line + column).flatten(), value.round_().int().flatten())
     return total.float().div_(SHARPEST).view(size, frames, 1, height, width)
@@ -370,7 +419,7 @@ def _whole_and_part(positions: Tensor, side: int) -> tuple[Tensor, Tensor]:
 
 def canvas_size(size: Iterable[int]) -> Canvas:
     """Return the rows and columns of the canvas for pictures of a size."""
-    height, width = (-(-(side + MARGIN) // SIDE_MULTIPLE) * SIDE_MULTIPLE for side in size)
+    height, width = (-(-(side + CANVAS_MARGIN) // CANVAS_MULTIPLE) * CANVAS_MULTIPLE for side in size)
     return height, width
 
 
@@ -390,7 +439,8 @@ def gaussian_spectrum(sigma: Tensor, canvas: Canvas) -> Tensor:
     down = torch.fft.fftfreq(canvas[0])[:, None]
     right = torch.fft.rfftfreq(canvas[1])
     sigma = sigma[:, None, None]
-    rows, columns = (torch.exp(-2 * (math.pi * sigma * frequencies) ** 2) for frequencies in (down, right))
+    rows = torch.exp(-2 * (math.pi * sigma * down) ** 2)
+    columns = torch.exp(-2 * (math.pi * sigma * right) ** 2)
     return (math.sqrt(2 * math.pi) * sigma).clamp(min=1) * rows * columns
 
 
@@ -402,9 +452,8 @@ def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) ->
     columns = torch.fft.rfftfreq(canvas[1])
     length, ends, along, aside = (values[:, None, None] for values in (length, ends, *down.unbind(1)))
     frequency = rows * along + columns * aside
-    return (
-        (length - ends / 2) * torch.sinc((length - ends / 2) * frequency) * torch.sinc(ends / 2 * frequency)
-    )
+    middle = length - ends / 2
+    return middle * torch.sinc(middle * frequency) * torch.sinc(ends / 2 * frequency)
 
 
 def moved(spectra: Tensor, frames: int, step: Tensor) -> Tensor:
@@ -420,7 +469,8 @@ def moved(spectra: Tensor, frames: int, step: Tensor) -> Tensor:
 def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
     """Return spectra (B, *) of shapes (B, side, side), side odd, centred at their middle."""
     side = shapes.shape[1]
-    kernels = F.pad(shapes, (0, canvas[1] - side, 0, canvas[0] - side)).roll((-(side // 2),) * 2, (1, 2))
+    kernels = F.pad(shapes, (0, canvas[1] - side, 0, canvas[0] - side))
+    kernels = kernels.roll((-(side // 2),) * 2, (1, 2))
     spectrum: Tensor = torch.fft.rfft2(kernels)
     return spectrum
 
@@ -431,8 +481,10 @@ def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, rea
     """
     length, angle, radius, softness = (values[:, None, None] for values in (length, angle, radius, softness))
     line = torch.arange(-reach, reach + 1).float()
-    rows, columns = line[:, None], line
+    rows = line[:, None]
+    columns = line
     along = rows * angle.cos() + columns * angle.sin()
     excess = along - along.clamp(-length / 2, length / 2)
-    distance = torch.hypot(columns * angle.cos() - rows * angle.sin(), excess)
+    aside = columns * angle.cos() - rows * angle.sin()
+    distance = torch.hypot(aside, excess)
     return ((radius + softness - distance) / softness).clamp(0, 1)

@@ -46,14 +46,25 @@ def evaluate(
     device: str = "auto",
     on_progress: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Evaluate `weights` by a `suite`, or on the held-out data of a training configuration `config`.
-
-    `data` is the folder of the test data; None for the configuration's own. `systems` and `sets` choose rows
-    of a paper's table. With `reference`, `videos` are compared with that video instead. `on_progress` is
-    called with a line of text as the work proceeds.
+    """Evaluate weights by a suite or on the held-out data of a training configuration, or compare videos with
+    a reference: one of `suite`, `config` and `reference` says which.
 
     Raises OptionError for an unknown suite, system or set and for options that the suite doesn't take,
     ConfigError or DatasetError if data is missing, CheckpointError for weights that are missing or don't fit.
+
+    Args:
+        suite (str): Name of one of `suites()`; default None.
+        config (str or path): Training configuration whose held-out clips are measured; default None.
+        data (str or path): Folder of the test data; default None: that of the configuration, or of each
+            weights' own.
+        weights (sequence of str): Names or files of weights, `SET=` before those of one test set; default
+            empty: the bundled ones, with `config` those of its name.
+        systems (sequence of str): Rows of a paper's table; default empty: all.
+        sets (sequence of str): Test sets of a paper's table; default empty: all.
+        videos (sequence of str or path): Videos to compare with `reference`; default empty.
+        reference (str or path): Clean video with the same frames; default None.
+        device (str): "cpu", "cuda", "cuda:1" and so on; default "auto": an NVIDIA GPU if there is one.
+        on_progress (callable): Called with a line of text as the work proceeds; by default it is dropped.
     """
     if reference is not None:
         if suite or config or weights or data:
@@ -66,7 +77,8 @@ def evaluate(
             "give `reference` and the clean video, `config` and a training configuration, or `suite` and one "
             "of those that `vidrestore eval --list` shows"
         )
-    device, folder = str(torch_device(device)), None if data is None else Path(data)
+    device = str(torch_device(device))
+    folder = None if data is None else Path(data)
     _check_suite(suite, bool(systems or sets), bool(videos))
     if suite in (None, "bundled"):
         return evaluate_held_out(

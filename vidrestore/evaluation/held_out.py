@@ -17,11 +17,11 @@ from vidrestore.training.training_events import rounded_metrics
 from vidrestore.weights import Model, load_model, read_manifest, weights_folder
 from vidrestore.weights.manifest import Card
 
-AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
+CARD_TOLERANCE = 0.02  # dB; more than half-precision files and another processor change a value
 HELD_OUT = "held-out"  # prefix of these values' names on a card
 OnProgress = Callable[[str], None]
 # settings that the cards of some weights have, at what is now the only value
-FORMER = {'final = "last"', "resident = false"}
+FORMER_SETTINGS = {'final = "last"', "resident = false"}
 
 
 def recipe_of(card: Card) -> RunConfig:
@@ -31,7 +31,7 @@ def recipe_of(card: Card) -> RunConfig:
     text = card.training.get("configuration")
     if not isinstance(text, str):
         raise ConfigError(f"{card.name}: its card has no training configuration; give one with `config`")
-    text = "\n".join(line for line in text.splitlines() if line not in FORMER)
+    text = "\n".join(line for line in text.splitlines() if line not in FORMER_SETTINGS)
     name = f"{card.name}.toml"
     local_config, bundled_config = (
         parse_config(text, folder / name)
@@ -70,7 +70,8 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
             entries = {name: values for name, values in card.measured.items() if name.startswith(HELD_OUT)}
     metrics = measured_metrics(local_config, model)
     for name in dict.fromkeys((*metrics, *(entries or ()))):
-        measured, expected = metrics.get(name, {}), (entries or {}).get(name, {})
+        measured = metrics.get(name, {})
+        expected = (entries or {}).get(name, {})
         verdict: Verdict = "" if entries is None else "not listed"
         if expected:
             verdict = "agrees" if agree(measured, expected) else "differs"
@@ -111,15 +112,15 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
 
 
 def agree(measured: Values, expected: Values) -> bool:
-    """Return True if every expected metric was measured and is within `AGREEMENT` of the expected value."""
+    """Return True if every expected metric was measured and differs by at most `CARD_TOLERANCE`."""
     return all(
-        name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
+        name in measured and abs(measured[name] - value) <= CARD_TOLERANCE for name, value in expected.items()
     )
 
 
-PROTOCOL = (
+HELD_OUT_PROTOCOL = (
     "held-out clips, degradations with fixed seeds and PSNR as in the weights' training configuration",
-    f"agreement: within {AGREEMENT} dB of the value in the weights' manifest card",
+    f"agreement: within {CARD_TOLERANCE} dB of the value in the weights' manifest card",
 )
 OTHER_CLIPS = "other clips than those of the manifest's values, so the two are not compared"
 
@@ -134,7 +135,9 @@ def evaluate_held_out(
     """Measure weights on the held-out data of a training configuration, by default those of its name;
     without a configuration, each on that of its own, by default all of the manifest.
     """
-    recipe, suite, title = None, "bundled", "Held-out metrics of bundled weights"
+    recipe = None
+    suite = "bundled"
+    title = "Held-out metrics of bundled weights"
     if config is not None:
         recipe = read_config(config)
         if not weights and recipe.name not in read_manifest():
@@ -146,7 +149,8 @@ def evaluate_held_out(
         metrics = (
             "Held-out metrics by" if has_held_out else "Metrics on the training data (it holds none out) of"
         )
-        suite, title = f"config {config.name}", f"{metrics} {config}"
+        suite = f"config {config.name}"
+        title = f"{metrics} {config}"
     weights = weights or [*read_manifest()]
     rows: list[Row] = []
     for name in weights:
@@ -156,4 +160,4 @@ def evaluate_held_out(
     unlisted = dict.fromkeys(row.weights for row in rows if row.verdict == "not listed")
     notes = [f"{name}: its manifest card has no values for these clips" for name in unlisted]
     notes += [OTHER_CLIPS] * any(not row.verdict for row in rows if data is not None)
-    return Result(suite, title, "manifest", tuple(rows), PROTOCOL, tuple(notes))
+    return Result(suite, title, "manifest", tuple(rows), HELD_OUT_PROTOCOL, tuple(notes))

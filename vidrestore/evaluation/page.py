@@ -24,14 +24,14 @@ from vidrestore.svg_charts import chart, legend, plot
 
 Picture = NDArray[np.uint8]
 
-LARGEST = (480, 720)  # rows and columns; larger pictures are cropped to their middle, not scaled
+LARGEST_PICTURE = (480, 720)  # rows and columns; larger pictures are cropped to their middle, not scaled
 COMPARISONS, CHARTS = 24, 24  # most on one page
 MOST_ERROR = 32.0  # grey levels; this error and more is yellow in an error map
 SCALE = f"purple: 0, yellow: {MOST_ERROR:g} grey levels and more"
 REPORT = "report"  # the suite of a page about a restoration
 LEAST_WIDTH = 640  # pixels on the page; smaller pictures are enlarged
-NAMES = ("system", "weights", "on")
-UNITS = {
+NAME_COLUMNS = ("system", "weights", "on")
+METRIC_UNITS = {
     "psnr": "PSNR, dB",
     "psnr_mse": "PSNR of the mean squared error, dB",
     "ssim": "SSIM",
@@ -50,7 +50,8 @@ def page(result: Result) -> str:
     """Return the HTML of the page."""
     pictures: dict[str, str] = {}
     source = f"<p>{escape(result.source)}</p>" if result.source else ""
-    head, seen = f"<h1>{escape(result.title)}</h1>{source}", [*_comparisons(result, pictures)]
+    head = f"<h1>{escape(result.title)}</h1>{source}"
+    seen = [*_comparisons(result, pictures)]
     if result.suite == REPORT:  # for those who look, before those who check
         facts = ["<h2>Settings and files</h2>", _list(result.protocol)]
         body = [head + _list(result.notes), *seen, _table(result), *_charts(result), *facts]
@@ -86,14 +87,22 @@ def _in_script(text: str) -> str:
 
 
 def _table(result: Result) -> str:
-    units = [UNITS.get(metric, metric) for metric in result.metrics]
-    heads = [*NAMES, *(text for unit in units for text in (unit, result.against)), "verdict"]
+    units = [METRIC_UNITS.get(metric, metric) for metric in result.metrics]
+    heads = [*NAME_COLUMNS, *(text for unit in units for text in (unit, result.against)), "verdict"]
     if result.suite == REPORT:
-        heads = [*NAMES, *(f"{unit} {side}" for unit in units for side in ("before", "after")), "verdict"]
+        heads = [
+            *NAME_COLUMNS,
+            *(f"{unit} {side}" for unit in units for side in ("before", "after")),
+            "verdict",
+        ]
     rows = [_cells(result, row) for row in result.rows]
-    filled = [any(cells[column][1] for cells in rows) for column in range(len(heads))]
+
+    def is_filled(column: int) -> bool:
+        return any(cells[column][1] for cells in rows)
+
+    filled = list(map(is_filled, range(len(heads))))
     if result.suite == REPORT:  # the title names them
-        filled[: len(NAMES)] = [False] * len(NAMES)
+        filled[: len(NAME_COLUMNS)] = [False] * len(NAME_COLUMNS)
     head = "".join(f"<th>{escape(title)}</th>" for title in compress(heads, filled))
     body = ""
     for row, cells in zip(result.rows, rows, strict=True):
@@ -130,7 +139,8 @@ def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
 
 
 def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]) -> str:
-    before, after = _middle(comparison.source), _middle(comparison.restored)
+    before = _middle(comparison.source)
+    after = _middle(comparison.restored)
     names = {"given": _picture_key(before, pictures), "restored": _picture_key(after, pictures)}
     panels = []
     if comparison.clean is None:
@@ -173,9 +183,10 @@ def _system(result: Result, clip: ClipMetrics) -> str:
 
 
 def _middle(picture: Picture) -> Picture:
-    """Crop a picture that is larger than `LARGEST` to its middle."""
-    height, width = (min(size, most) for size, most in zip(picture.shape, LARGEST, strict=False))
-    top, left = (picture.shape[0] - height) // 2, (picture.shape[1] - width) // 2
+    """Crop a picture that is larger than `LARGEST_PICTURE` to its middle."""
+    height, width = (min(size, most) for size, most in zip(picture.shape, LARGEST_PICTURE, strict=False))
+    top = (picture.shape[0] - height) // 2
+    left = (picture.shape[1] - width) // 2
     return picture[top : top + height, left : left + width]
 
 
@@ -193,7 +204,8 @@ def _plots(result: Result) -> Iterator[str]:
     for drawn in result.plots:
         positions = [position for places, _ in drawn.curves.values() for position in places]
         if positions:
-            unit, ends = UNITS.get(drawn.metric, drawn.metric), (min(positions), max(positions))
+            unit = METRIC_UNITS.get(drawn.metric, drawn.metric)
+            ends = (min(positions), max(positions))
             title = f"{drawn.title}: {unit}, {drawn.axis}"
             curves = plot(title, unit, drawn.curves, ends, "", logarithmic=drawn.logarithmic)
             yield f"<section><h3>{escape(title)}</h3>{curves}{legend([*drawn.curves])}</section>"
@@ -201,7 +213,7 @@ def _plots(result: Result) -> Iterator[str]:
 
 def _charts(result: Result) -> Iterator[str]:
     """Yield one chart per metric and clip, with the curves of all systems; `CHARTS` at most."""
-    videos = [clip for clip in result.clips if any(len(values) > 1 for values in clip.frames.values())]
+    videos = [clip for clip in result.clips if max(map(len, clip.frames.values()), default=0) > 1]
     key = attrgetter("test_set", "clip", "column")
     groups = [list(clips) for _, clips in groupby(sorted(videos, key=key), key)]
     charts = [(metric, clips) for clips in groups for metric in clips[0].frames]
@@ -209,7 +221,7 @@ def _charts(result: Result) -> Iterator[str]:
         limit = f" The first {CHARTS} of {len(charts)}." if len(charts) > CHARTS else ""
         yield f"<h2>Frame by frame</h2><p>{limit}</p>"
     for metric, clips in charts[:CHARTS]:
-        unit = UNITS.get(metric, metric)
+        unit = METRIC_UNITS.get(metric, metric)
         title = ", ".join([*_place_names(result, clips[0]), unit])
         curves = {_system(result, clip): clip.reported(metric) for clip in clips}
         yield f"<section><h3>{escape(title)}</h3>{chart(title, unit, curves)}</section>"

@@ -38,6 +38,7 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
     names = [video.name for video in videos]
     titles = [video.name if names.count(video.name) == 1 else str(video) for video in videos]
     clips = [_clip(*pair, reference, on_progress) for pair in zip(videos, titles, strict=True)]
+    # a row for each video
     rows = []
     for clip, _ in clips:
         psnrs = clip.frames["psnr"]
@@ -50,13 +51,14 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
         *(["vmaf: libvmaf's default model, of BT.601 luma in limited range in 8 bits"] if with_vmaf else []),
         "shown: the frame with the lowest PSNR, the reference on the left, the video on the right",
     )
+    notes = tuple(note for clip, late in clips for note in _notes(clip, late, reference))
     return Result(
         "reference",
         f"Against {reference.name}",
         "",
         tuple(rows),
         protocol,
-        notes=tuple(note for clip, late in clips for note in _notes(clip, late, reference)),
+        notes=notes,
         clips=tuple(clip for clip, _ in clips),
         names={clip.system: clip.system for clip, _ in clips},
     )
@@ -88,7 +90,9 @@ def _clip(
         raise MediaError(
             f"{title}: {sizes[0]}, but {reference.name} is {sizes[1]}; compare videos of one size"
         )
-    shape, shift, late = frame[1].shape, frame[0] - clean_frame[0], 0.0
+    shape = frame[1].shape
+    shift = frame[0] - clean_frame[0]
+    late = 0.0
     with ExitStack() as stack:
         can = min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf()
         vmaf = stack.enter_context(Vmaf(shape[1], shape[2], torch.get_num_threads())) if can else None
@@ -98,7 +102,8 @@ def _clip(
                 raise MediaError(
                     f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
                 )
-            restored, clean = frame[1], clean_frame[1]
+            restored = frame[1]
+            clean = clean_frame[1]
             late = max(late, abs(frame[0] - clean_frame[0] - shift))
             pictures = channels_last(restored), channels_last(clean)
             value = psnr(*pictures)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from vidrestore import __version__
 from vidrestore.colour import planes_to_grey
-from vidrestore.evaluation.page import LARGEST, REPORT, page
+from vidrestore.evaluation.page import LARGEST_PICTURE, REPORT, page
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
 from vidrestore.events import Summary
@@ -40,9 +40,9 @@ from vidrestore.noise import NoiseEstimator
 from vidrestore.options import EncoderOptions, RestoreOptions, changed_values
 from vidrestore.pipeline.conversions import enlarged_frame
 
-SAMPLES = 4  # starts of the video that the page shows
+MOST_MOMENTS = 4  # starts of the video that the page shows
 SAMPLE_FRAMES = 10  # consecutive frames at each start that are measured
-PATCH = 16  # pixels
+FLICKER_PATCH = 16  # pixels
 MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 
@@ -71,15 +71,17 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
         measured = {"noise": fmean(noise[side] for noise, _ in samples)}
         measured |= {"flicker": fmean(levels)} if levels else {}
         rate = _bitrate(path) if summary.frames > 1 else None
-        values.append(rounded(measured | ({} if rate is None else {"bitrate": rate})))
+        measured |= {} if rate is None else {"bitrate": rate}
+        values.append(rounded(measured))
     row = Row(task, title, values[1], values[0], options.model or "")
+    notes = [*filter(None, [summary.damage]), *["restored by an earlier run"] * summary.before]
     return Result(
         REPORT,
         f"{title}: {task}",
         "before",
         (row,),
         tuple(_settings(summary, options)),
-        (*filter(None, [summary.damage]), *["restored by an earlier run"] * summary.before),
+        tuple(notes),
         os.path.basename(summary.output),
         clips,
         {GIVEN: "before", task: task},
@@ -88,11 +90,11 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
 
 def sample_starts(summary: Summary) -> list[int]:
     """Return the middle frames of the longest scenes; evenly spread frames if scenes are unknown."""
-    longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:SAMPLES]
+    longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:MOST_MOMENTS]
     starts = {(scene.first + scene.stop) // 2 for scene in longest}
-    if len(starts) < SAMPLES:
-        starts |= {summary.frames * (2 * number + 1) // (2 * SAMPLES) for number in range(SAMPLES)}
-    return sorted(starts)[:: max(1, len(starts) // SAMPLES)][:SAMPLES]
+    if len(starts) < MOST_MOMENTS:
+        starts |= {summary.frames * (2 * number + 1) // (2 * MOST_MOMENTS) for number in range(MOST_MOMENTS)}
+    return sorted(starts)[:: max(1, len(starts) // MOST_MOMENTS)][:MOST_MOMENTS]
 
 
 def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Moment]:
@@ -118,22 +120,25 @@ def _samples(summary: Summary, starts: Sequence[int], task: str, options: Restor
 def _sample(
     start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo], task: str
 ) -> Moment:
-    noise, planes = [], []
+    noise = []
+    planes = []
     for frames, video in zip(zip(*pairs, strict=True), videos, strict=True):
         estimator = NoiseEstimator(video.format.unit)
         for frame in frames:
             estimator.add(frame.planes[0])
         noise.append(estimator.sigma())
-        planes.append(
-            torch.cat([planes_to_grey(frame.planes[:1], video.format)[0][None] for frame in frames])
-        )
+        grey = [planes_to_grey(frame.planes[:1], video.format)[0] for frame in frames]
+        planes.append(torch.stack(grey))
     changes = flicker_of(planes[0], planes[1]) if planes[0].shape == planes[1].shape else ((), ())
-    stills = enlarged_frame(pairs[0][0], videos[0], Fraction(videos[1].height, videos[0].height)), pairs[0][1]
+    # the first frames, side by side, and their common part
+    ratio = Fraction(videos[1].height, videos[0].height)
+    stills = enlarged_frame(pairs[0][0], videos[0], ratio), pairs[0][1]
     pictures = [channels_last(picture_of(*pair)) for pair in zip(stills, videos, strict=True)]
-    height, width = (min(sizes) for sizes in zip(*(picture.shape[:2] for picture in pictures), strict=True))
+    height = min(picture.shape[0] for picture in pictures)
+    width = min(picture.shape[1] for picture in pictures)
     source, restored = (picture[:height, :width] for picture in pictures)
     clips = []
-    if height > LARGEST[0] or width > LARGEST[1]:  # the page crops it
+    if height > LARGEST_PICTURE[0] or width > LARGEST_PICTURE[1]:  # the page crops it
         overview = Comparison(start, _small(source), _small(restored))
         clips.append(ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", overview))
     for system, values in zip((GIVEN, task), changes, strict=True):
@@ -148,24 +153,27 @@ def flicker_of(source: Tensor, restored: Tensor) -> tuple[tuple[float, ...], tup
     frame, and for planes smaller than a patch.
     """
     count, height, width = source.shape
-    if count < 2 or min(height, width) < PATCH:
+    if count < 2 or min(height, width) < FLICKER_PATCH:
         return (), ()
-    positions = matched_positions(source, Grid(height, width, PATCH, PATCH))
+    positions = matched_positions(source, Grid(height, width, FLICKER_PATCH, FLICKER_PATCH))
     return tuple(flicker(source, positions)), tuple(flicker(restored, positions))
 
 
 def flicker(plane: Tensor, positions: Tensor) -> list[float]:
     """Return the flicker of each frame after the first of a plane (T, H, W), at patch positions (T, S, 2)."""
-    groups = patches_at(plane.contiguous(), origins_of(positions, plane.shape[1], plane.shape[2]), PATCH)
+    groups = patches_at(
+        plane.contiguous(), origins_of(positions, plane.shape[1], plane.shape[2]), FLICKER_PATCH
+    )
     changes = groups.mean(2).diff(dim=1).abs()  # (S, T - 1)
     return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
 
 
 def _small(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Downscale a picture by area means to fit into `LARGEST`."""
+    """Downscale a picture by area means to fit into `LARGEST_PICTURE`."""
     height, width = picture.shape[:2]
-    scale = min(1.0, LARGEST[0] / height, LARGEST[1] / width)
-    down, right = area_matrix(height, int(height * scale)), area_matrix(width, int(width * scale))
+    scale = min(1.0, LARGEST_PICTURE[0] / height, LARGEST_PICTURE[1] / width)
+    down = area_matrix(height, int(height * scale))
+    right = area_matrix(width, int(width * scale))
     mixed = torch.einsum("ih,hwc,jw->ijc", down.float(), torch.from_numpy(picture).float(), right.float())
     smaller: NDArray[np.uint8] = mixed.round().to(torch.uint8).numpy()
     return smaller

@@ -22,7 +22,7 @@ Curve = tuple[Sequence[float], Sequence[float]]  # positions and values
 Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
 Verdict = Literal["", "agrees", "differs", "not listed"]
 
-VERSION = 1  # version of the JSON schema
+RESULT_VERSION = 1  # version of the JSON schema
 # By the part of a metric's name before "_"; 4 for the others.
 DECIMALS = {"psnr": 3, "ssim": 5, "noise": 2, "flicker": 2, "bitrate": 1}
 
@@ -121,7 +121,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return `version` and the fields as JSON values; a value that isn't finite is None."""
-        return {"version": VERSION} | {name: _as_json(value) for name, value in vars(self).items()}
+        return {"version": RESULT_VERSION} | {name: _as_json(value) for name, value in vars(self).items()}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -171,7 +171,7 @@ def _as_json(value: Any) -> Any:
 GIVEN = "given"  # the identity: returns its input unchanged
 BICUBIC = "bicubic"
 WITHOUT_WEIGHTS = (GIVEN, BICUBIC)
-NAMES = {  # titles of systems that a table doesn't list
+SYSTEM_TITLES = {  # titles of systems that a table doesn't list
     GIVEN: "as given",
     BICUBIC: "Bicubic",
     "dust": "DUST",
@@ -215,7 +215,7 @@ def with_unique_labels(systems: Sequence[System]) -> list[System]:
         same_set = one.test_set == other.test_set or not (one.test_set and other.test_set)
         return one.weights == other.weights and one.source != other.source and same_set
 
-    return [
-        replace(one, label=one.source) if any(clash(one, other) for other in systems) else one
-        for one in systems
-    ]
+    def labelled(one: System) -> System:
+        return replace(one, label=one.source) if any(clash(one, other) for other in systems) else one
+
+    return list(map(labelled, systems))

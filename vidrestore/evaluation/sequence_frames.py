@@ -62,12 +62,14 @@ def channels_last(picture: Tensor) -> NDArray[Any]:
 def grey(picture: Tensor) -> Tensor:
     """Return the gray levels of a picture: (3, H, W) uint8 -> (H, W) uint8."""
     red, green, blue = picture.double().unbind()
-    return (GREY[0] * red + GREY[1] * green + GREY[2] * blue).round_().to(torch.uint8)
+    levels = GREY[0] * red + GREY[1] * green + GREY[2] * blue
+    return levels.round_().to(torch.uint8)
 
 
 def area_matrix(length: int, count: int) -> Tensor:
     """Return the (count, length) float64 matrix that averages `length` samples over `count` intervals."""
     edges = torch.arange(count + 1, dtype=torch.float64) * length / count
     samples = torch.arange(length, dtype=torch.float64)
-    overlap = torch.minimum(edges[1:, None], samples + 1) - torch.maximum(edges[:-1, None], samples)
+    starts = torch.maximum(edges[:-1, None], samples)
+    overlap = torch.minimum(edges[1:, None], samples + 1) - starts
     return overlap.clamp_(min=0) * count / length

@@ -26,10 +26,10 @@ from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 
 STRENGTHS = (1.0, 0.7, 0.4)
-LARGEST = (540, 960)  # rows and columns that are restored of each place
-SHOWN = (240, 320)  # rows and columns of a crop on the sheet
+LARGEST_PLACE = (540, 960)  # rows and columns that are restored of each place
+SHOWN_CROP = (240, 320)  # rows and columns of a crop on the sheet
 GAP = 8  # pixels between the crops of a picture
-STYLE = """
+SHEET_STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 84rem; padding: 0 1rem }
 section { display: flex; flex-wrap: wrap; gap: 1rem }
@@ -69,18 +69,22 @@ def write_sheet(
     """Write a sheet, a row for each place and a column for each variant, and return the variants' names.
     Raises MediaError if it can't be written.
     """
-    variants, video, load = variants_of(suggestion), suggestion.info.video, LoadedSteps()
-    rows = [
-        [_picture(place, variant, video, options or RestoreOptions(), load) for variant in variants]
-        for place in places
-    ]
+    variants = variants_of(suggestion)
+    video = suggestion.info.video
+    load = LoadedSteps()
+    options = options or RestoreOptions()
+    rows = []
+    for place in places:
+        rows.append([_picture(place, variant, video, options, load) for variant in variants])
     if Path(path).suffix.lower() == ".html":
         content = "\n".join(_page(suggestion, variants, rows)).encode("utf-8", "backslashreplace")
     else:
-        framed = [
-            [np.pad(crop, ((0, GAP), (0, GAP), (0, 0)), constant_values=255) for crop in row] for row in rows
-        ]
-        content = png(np.concatenate([np.concatenate(row, axis=1) for row in framed]))
+        margins = ((0, GAP), (0, GAP), (0, 0))
+        lines = []
+        for row in rows:
+            framed = [np.pad(crop, margins, constant_values=255) for crop in row]
+            lines.append(np.concatenate(framed, axis=1))
+        content = png(np.concatenate(lines))
     write_whole(path, content)
     return [variant.name for variant in variants]
 
@@ -96,14 +100,14 @@ def _picture(
     place: Place, variant: Variant, video: VideoInfo, options: RestoreOptions, load: LoadedSteps
 ) -> NDArray[np.uint8]:
     """Return the crop (H, W, 3) of the middle frame of a place, restored with its neighbours."""
-    frames, small = cropped(place.frames, video, LARGEST)
+    frames, small = cropped(place.frames, video, LARGEST_PLACE)
     frame = frames[place.middle]
     if variant.tasks:
         steps = [Step(task, replace(options, strength=variant.strength)) for task in variant.tasks]
         work = Steps(steps, [load(step) for step in steps], small)
         with closing(work.frames(iter(frames), work.first.timeline([]))) as restored:
             frame = next(islice(restored, place.middle, None))
-    (crop,), video = cropped([frame], small, SHOWN)
+    (crop,), video = cropped([frame], small, SHOWN_CROP)
     return channels_last(picture_of(crop, video))
 
 
@@ -114,12 +118,17 @@ def cropped(
     the same field as before.
     """
     pixels = video.format
-    rows, columns = 2 << pixels.chroma_height_shift, 1 << pixels.chroma_width_shift
-    height, width = min(size[0], video.height), min(size[1], video.width)
-    top, left = (video.height - height) // 2 // rows * rows, (video.width - width) // 2 // columns * columns
+    rows = 2 << pixels.chroma_height_shift
+    columns = 1 << pixels.chroma_width_shift
+    height = min(size[0], video.height)
+    width = min(size[1], video.width)
+    top = (video.height - height) // 2 // rows * rows
+    left = (video.width - width) // 2 // columns * columns
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     corners = [pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)]
-    areas = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]
+    areas = []
+    for (y, x), (h, w) in zip(corners, sizes, strict=True):
+        areas.append((slice(y, y + h), slice(x, x + w)))
 
     def crop(planes: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         return tuple(np.ascontiguousarray(plane[area]) for plane, area in zip(planes, areas, strict=True))
@@ -138,7 +147,7 @@ def _page(
     path = suggestion.info.path
     yield '<!doctype html><html lang="en"><meta charset="utf-8">'
     yield f"<title>{escape(Path(path).name)}</title>"
-    yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
+    yield f'<meta name="viewport" content="width=device-width"><style>{SHEET_STYLE}</style>'
     yield f"<h1>{escape(path)}</h1><ul>"
     yield from (
         f"<li>{entry.name}: {entry.verdict}. {escape(entry.reason)}</li>" for entry in suggestion.findings

@@ -33,7 +33,7 @@ LONGEST_PATH = 247  # characters of a folder's; a file may have 259
 _SAFE = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _OF_DISKS = [getattr(errno, name, 0) for name in ("EIO", "ESTALE", "ENODEV", "ETIMEDOUT")]
-_KINDS = {
+_KINDS_OF_FILES = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -90,7 +90,7 @@ def read_limited(path: Path, limit: int) -> bytes:
 
 
 def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:
-    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+    kind = _KINDS_OF_FILES.get(stat.S_IFMT(status.st_mode), "something else")
     return UnexpectedFileError(errno.EINVAL, f"{kind}, but a regular file was expected", str(path))
 
 

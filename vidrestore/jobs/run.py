@@ -171,8 +171,8 @@ def earlier_summary(
         return request.with_options(overwrite=True)
     if tag and not tag.is_preview:
         raise OutputExistsError(
-            f"{output}: already exists, made with other options or weights, or from another video; add "
-            "`overwrite` to replace it, or give `output` another name"
+            f"{output}: already exists, made with other options, weights or version, or from another video; "
+            "add `overwrite` to replace it, or give `output` another name"
         )
     output.check(source, overwrite=False)
     return request

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import struct
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -31,34 +32,52 @@ PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gi
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
 # clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits per pixel.
 CODED = 1.5
-LEAST = 1.0  # sigma; the network removes no less
+LEAST_SIGMA = 1.0  # the network removes no less
 # Bits of another codec that one of H.264 is worth, at the same PSNR of clips behind real encoders
 EFFICIENCY = {"h264": 1.0, "hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8, "vp8": 0.8}
 EFFICIENCY |= dict.fromkeys(("rv10", "rv20", "theora"), 0.5) | {"dvvideo": 0.2, "asv1": 0.2, "dirac": 0.15}
 EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd", "svq1", "asv2", "speedhq", "jpeg2000", "cfhd"), 0.3)
 EFFICIENCY |= {"cinepak": 0.1, "dxv": 0.08, "hap": 0.08, "msvideo1": 0.07, "rpza": 0.03, "roq": 0.02}
-UNKNOWN = 0.5  # of others, older ones for the most part
-# Sigma at one bit of H.264 a pixel, and its exponent
-SIGMA_AT_A_BIT, EXPONENT = 1.05, -0.6
-# The least sigma that is removed below H.264's efficiency, since codecs for editing are better than this rule
-# at many bits; the greatest at H.264's, since still pictures take few bits and better coders filter their
-# blocks; and the greatest of any
-LEAST_BY_BITS, MOST_BY_BITS, MOST = 1.3, 4.0, 10.0
+UNKNOWN_EFFICIENCY = 0.5  # of others, older ones for the most part
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
 _TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
-_FRAMES = range(0xFFC0, 0xFFC3)  # markers of a JPEG's size and components
+_FRAME_HEADERS = range(0xFFC0, 0xFFC3)  # markers of a JPEG's size and components
 # Of a step, by which a restored coefficient of a block may differ from the decoded one, and the sigma of
 # frames within this over that of others
 WITHIN, STRONGER = 0.3, 1.5
 LOW_FREQUENCIES = 10  # entries of a JPEG's table, in zigzag order; higher ones are mostly rounded to 0
-_VP9, _H264, _MPEG2 = 0, 1, 2  # types of encoding parameters
-_HEAD, _BLOCK = struct.Struct("=I4xQQ2i8i"), 5  # AVVideoEncParams; its block ends with the delta
+_VP9_PARAMETERS, _H264_PARAMETERS, _MPEG2_PARAMETERS = 0, 1, 2  # types of encoding parameters
+_PARAMETERS_HEAD = struct.Struct("=I4xQQ2i8i")  # AVVideoEncParams
+_BLOCK_NUMBERS = 5  # numbers of a block of it, of which the last is the delta
 # Chroma's quantiser of H.264 from luma's, for 30 to 51 (ITU-T H.264, table 8-15)
 _H264_CHROMA = (29, 30, 31, 32, 32, 33, 34, 34, 35, 35, 36, 36, 37, 37, 37, 38, 38, 38, 39, 39, 39, 39)
 # The step of AC coefficients of VP9 in eighths by quantiser index (VP9 bitstream specification, 8.6.1), at
 # some, between which its logarithm is about linear
 _VP9_INDEX = (0, 20, 50, 96, 121, 137, 150, 160, 169, 176, 188, 198, 210, 219, 235, 255)
 _VP9_STEP = (4, 27, 57, 104, 155, 203, 255, 305, 359, 408, 510, 615, 771, 915, 1243, 1828)
+
+
+@dataclass(frozen=True)
+class BitRule:
+    """The rule of sigma (0-255 scale) by bits of H.264 per pixel: `sigma_at_a_bit` * bits ** `exponent`.
+
+    sigma_at_a_bit: sigma at one bit a pixel
+    exponent: of the bits
+    least: sigma that is removed below H.264's efficiency; codecs for editing are better than this rule at
+        many bits
+    most_at_h264: greatest sigma at H.264's efficiency, divided by another codec's; still pictures take few
+        bits, and better coders filter their blocks
+    most: greatest sigma of any codec
+    """
+
+    sigma_at_a_bit: float = 1.05
+    exponent: float = -0.6
+    least: float = 1.3
+    most_at_h264: float = 4.0
+    most: float = 10.0
+
+
+BIT_RULE = BitRule()
 
 
 class Loss(NamedTuple):
@@ -81,11 +100,12 @@ FITS = {
 
 def _loss(kind: str, *steps: float) -> Loss:
     """Return the loss by steps of the quantisers of luma and chroma."""
-    return Loss(*(_sigma(ROUNDING * step, *fit) for fit, step in zip(FITS[kind], steps, strict=True)))
+    sigmas = (_sigma(ROUNDING * step, *fit) for fit, step in zip(FITS[kind], steps, strict=True))
+    return Loss(*sigmas)
 
 
 def _sigma(error: float, factor: float, power: float, least: float) -> float:
-    return max(LEAST, factor * error**power) if error >= least else 0.0
+    return max(LEAST_SIGMA, factor * error**power) if error >= least else 0.0
 
 
 def loss_of(picture: VideoFrame, video: VideoInfo) -> Loss | None:
@@ -105,20 +125,21 @@ def loss_of(picture: VideoFrame, video: VideoInfo) -> Loss | None:
 
 def loss_by_parameters(data: bytes, depth: int) -> Loss | None:
     """Return the loss by the bytes of an AVVideoEncParams; None if they hold no quantiser that is known."""
-    count, offset, size, kind, quantiser, *deltas = _HEAD.unpack_from(data)
+    count, offset, size, kind, quantiser, *deltas = _PARAMETERS_HEAD.unpack_from(data)
     mean = float(quantiser)
     if count:
         blocks = np.frombuffer(data, np.uint8, count * size, offset).reshape(count, size)
-        mean += float(blocks[:, : 4 * _BLOCK].copy().view(np.int32)[:, -1].mean())
-    if kind == _H264:
+        numbers = blocks[:, : 4 * _BLOCK_NUMBERS].copy().view(np.int32)
+        mean += float(numbers[:, -1].mean())
+    if kind == _H264_PARAMETERS:
         scale = 2.0 ** (8 - depth)
         deeper = 6 * (depth - 8)  # what deeper samples add to both quantisers
         chroma = mean + deltas[3] - deeper  # deltas: DC and AC of Y, U, V
         chroma = float(np.interp(chroma, range(30, 52), _H264_CHROMA, left=chroma)) + deeper
         return _loss("h264", scale * _h264_step(mean), scale * _h264_step(chroma))
-    if kind == _MPEG2 and mean > 0:
+    if kind == _MPEG2_PARAMETERS and mean > 0:
         return _loss("mpeg", mean, mean)
-    if kind == _VP9:
+    if kind == _VP9_PARAMETERS:
         indices = quantiser + deltas[1], quantiser + deltas[3]
         luma, chroma = np.exp(np.interp(indices, _VP9_INDEX, np.log(_VP9_STEP))) / 8
         return _loss("vp9", float(luma), float(chroma))
@@ -159,17 +180,18 @@ def jpeg_planes(data: bytes) -> tuple[JpegPlane, ...]:
             steps[_ZIGZAG] = np.frombuffer(segment[1:end], ">u2" if wide else np.uint8)
             tables[segment[0] & 15] = steps.reshape(8, 8)
             segment = segment[end:]
-        if marker in _FRAMES and len(segment) > 5:
-            parts = [segment[offset : offset + 3] for offset in range(6, 6 + 3 * segment[5], 3)]
-            if all(len(part) == 3 and part[2] in tables for part in parts):
-                return tuple(JpegPlane(part[1] >> 4, part[1] & 15, tables[part[2]]) for part in parts)
+        if marker in _FRAME_HEADERS and len(segment) > 5:
+            entries = [segment[offset : offset + 3] for offset in range(6, 6 + 3 * segment[5], 3)]
+            if all(len(entry) == 3 and entry[2] in tables for entry in entries):
+                return tuple(JpegPlane(entry[1] >> 4, entry[1] & 15, tables[entry[2]]) for entry in entries)
     return ()
 
 
 def loss_by_tables(planes: tuple[JpegPlane, ...]) -> Loss:
     """Return the loss of a JPEG of at least one component."""
-    low = [float(np.mean(plane.steps.flatten()[_ZIGZAG[:LOW_FREQUENCIES]])) for plane in planes]
-    return _loss("jpeg", low[0], low[min(1, len(low) - 1)])
+    low = _ZIGZAG[:LOW_FREQUENCIES]
+    steps = [float(np.mean(plane.steps.flatten()[low])) for plane in planes]
+    return _loss("jpeg", steps[0], steps[min(1, len(steps) - 1)])
 
 
 def block_steps(planes: tuple[JpegPlane, ...], pixels: PixelFormat) -> tuple[NDArray[np.float32], ...]:
@@ -178,12 +200,10 @@ def block_steps(planes: tuple[JpegPlane, ...], pixels: PixelFormat) -> tuple[NDA
     """
     if pixels.family == "rgb" or len(planes) != pixels.plane_count:
         return ()
-    halved = all(
-        planes[0].across == plane.across << pixels.chroma_width_shift
-        and planes[0].down == plane.down << pixels.chroma_height_shift
-        for plane in planes[1:]
-    )
-    return tuple(plane.steps for plane in planes) if halved else ()
+    luma, *chroma = planes
+    across, down = pixels.chroma_width_shift, pixels.chroma_height_shift
+    shifted = {(plane.across << across, plane.down << down) for plane in chroma}
+    return tuple(plane.steps for plane in planes) if shifted <= {(luma.across, luma.down)} else ()
 
 
 def bits_per_pixel(source: SourceInfo) -> float | None:
@@ -191,7 +211,8 @@ def bits_per_pixel(source: SourceInfo) -> float | None:
     video = source.video
     if video.frame_bits is None:
         return None
-    return EFFICIENCY.get(video.codec, UNKNOWN) * video.frame_bits / (video.width * video.height)
+    efficiency = EFFICIENCY.get(video.codec, UNKNOWN_EFFICIENCY)
+    return efficiency * video.frame_bits / (video.width * video.height)
 
 
 def loss_by_bits(source: SourceInfo) -> Loss:
@@ -200,9 +221,10 @@ def loss_by_bits(source: SourceInfo) -> Loss:
     bits = None if source.pictures or is_lossless(codec) else bits_per_pixel(source)
     if bits is None:
         return NO_LOSS
-    efficiency = EFFICIENCY.get(codec, UNKNOWN)
-    sigma = min(SIGMA_AT_A_BIT * bits**EXPONENT, MOST_BY_BITS / efficiency, MOST)
-    return Loss(sigma, sigma) if sigma >= (LEAST if efficiency >= 1 else LEAST_BY_BITS) else NO_LOSS
+    rule, efficiency = BIT_RULE, EFFICIENCY.get(codec, UNKNOWN_EFFICIENCY)
+    sigma = min(rule.sigma_at_a_bit * bits**rule.exponent, rule.most_at_h264 / efficiency, rule.most)
+    least = LEAST_SIGMA if efficiency >= 1 else rule.least
+    return Loss(sigma, sigma) if sigma >= least else NO_LOSS
 
 
 def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:

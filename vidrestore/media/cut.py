@@ -12,7 +12,7 @@ from av.stream import Disposition
 
 from vidrestore.frames import Span
 
-APART = 10  # seconds; more than the interleaving distance of streams in a file, and than the error of a seek
+INTERLEAVING_SECONDS = 10  # more than streams of a file are apart, and than the error of a seek
 
 
 class Cut:
@@ -47,14 +47,16 @@ class Cut:
 
     def _shortened(self, packet: Packet[Any], start: Fraction) -> bool:
         end = start + (packet.duration or 0) * packet.time_base
-        first = start if self.start is None else max(start, self.start)
-        last = end if self.stop is None else min(end, self.stop)
-        if (first > start and first >= end) or (self.stop is not None and start >= self.stop):
+        new_start = start if self.start is None else max(start, self.start)
+        new_end = end if self.stop is None else min(end, self.stop)
+        ended_before = new_start > start and new_start >= end
+        begins_after = self.stop is not None and start >= self.stop
+        if ended_before or begins_after:
             return False
-        if first > start:
-            packet.pts = packet.dts = ceil(first / packet.time_base)
-        if (first, last) != (start, end):
-            packet.duration = round((last - first) / packet.time_base)
+        if new_start > start:
+            packet.pts = packet.dts = ceil(new_start / packet.time_base)
+        if (new_start, new_end) != (start, end):
+            packet.duration = round((new_end - new_start) / packet.time_base)
         return True
 
     def _decodable(self, packet: Packet[Any], start: Fraction) -> bool:
@@ -70,19 +72,20 @@ class Cut:
     def is_passed_by(self, packet: Packet[Any]) -> bool:
         """Return True if all packets of the span are certainly before this one."""
         time = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
-        return self.stop is not None and time is not None and time >= self.stop + APART
+        return self.stop is not None and time is not None and time >= self.stop + INTERLEAVING_SECONDS
 
     def chapters(self, chapters: list[Any]) -> list[Any]:
         """Return the chapters that overlap the span, clipped to it, with times relative to its beginning."""
         clipped = []
+        origin = self.start or 0
         for chapter in chapters:
             base = Fraction(chapter["time_base"])
-            first, last = chapter["start"] * base, chapter["end"] * base
-            first = first if self.start is None else max(first, self.start)
-            last = last if self.stop is None else min(last, self.stop)
-            if first < last:
-                times = (round((time - (self.start or 0)) / base) for time in (first, last))
-                clipped.append({**chapter, **dict(zip(("start", "end"), times, strict=True))})
+            start, end = chapter["start"] * base, chapter["end"] * base
+            start = start if self.start is None else max(start, self.start)
+            end = end if self.stop is None else min(end, self.stop)
+            if start < end:
+                ticks = {"start": round((start - origin) / base), "end": round((end - origin) / base)}
+                clipped.append({**chapter, **ticks})
         return clipped
 
 
@@ -93,14 +96,16 @@ def later_code(code: str, count: int, rate: Fraction) -> str | None:
     match, nominal = re.fullmatch(r"(\d+):(\d\d):(\d\d)([:;.])(\d\d)", code), round(rate)
     if not match or int(match[5]) >= nominal:
         return None
-    clock, number = 3600 * int(match[1]) + 60 * int(match[2]) + int(match[3]), int(match[5])
+    hours, minutes, clock, number = (int(match[group]) for group in (1, 2, 3, 5))
+    clock += 3600 * hours + 60 * minutes  # in seconds
     omitted = 0 if match[4] == ":" else nominal // 15  # numbers of a minute
     for _ in range(count):
         number += 1
         if number == nominal:
             clock += 1
             number = omitted if clock % 60 == 0 and clock % 600 else 0
-    return f"{clock // 3600 % 24:02}:{clock // 60 % 60:02}:{clock % 60:02}{match[4]}{number:02}"
+    hours, minutes = clock // 3600 % 24, clock // 60 % 60
+    return f"{hours:02}:{minutes:02}:{clock % 60:02}{match[4]}{number:02}"
 
 
 def seconds(packet: Packet[Any], ticks: int | None) -> Fraction | None:

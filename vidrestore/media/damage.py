@@ -86,11 +86,10 @@ class Holes:
         duration = packet.duration or 0
         if self._first is None:
             self._first = packet.dts
-        elif (
-            packet.dts - self._end > (0 if self.numbered else max(self.least, duration))
-            and len(self._gaps) < MESSAGES_KEPT
-        ):
-            self._gaps.append((self._end, packet.dts - self._end))
+        else:
+            gap, allowed = packet.dts - self._end, 0 if self.numbered else max(self.least, duration)
+            if gap > allowed and len(self._gaps) < MESSAGES_KEPT:
+                self._gaps.append((self._end, gap))
         self._last, self._end = packet.dts, packet.dts + duration
         self._number += 1
 

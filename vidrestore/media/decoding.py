@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from fractions import Fraction
 from itertools import accumulate, chain
+from typing import NamedTuple
 
 import av
 from av import logging as ffmpeg
@@ -44,8 +45,8 @@ _OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_mer
 # decoders that may give the picture of a packet later
 _LATER = Capabilities.delay | Capabilities.frame_threads
 _EMPTY = 16  # bytes of a packet that may hold no picture; larger ones without a picture are damaged
-_FULL = 2  # the range of samples, by FFmpeg's number
-_TURNED = Fraction(3, 2)  # change of the aspect from which a picture is taken for turned
+_FULL_SAMPLES = 2  # the range of samples, by FFmpeg's number
+_TURNED_ASPECT = Fraction(3, 2)  # change of the aspect from which a picture is taken for turned
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -53,43 +54,65 @@ class _UndrainedError(Exception):
     """A decoder with threads had an error at the end and holds pictures that PyAV can't get."""
 
 
+class _Reached(NamedTuple):
+    """The latest times of packets up to one, in ticks."""
+
+    dts: int = _NEVER  # of decoding, as stored since the clock was set back
+    pts: int = _NEVER  # of showing, as moved
+    stop: int = _NEVER  # when the last one shown ends, as moved
+
+
 class PacketClock:
     """Follows the clock of a file's packets: where it is set back, a key frame moves behind all before it,
     with all that follows.
+
+    | last packet | decoding time of this one                   | state                                      |
+    |-------------|---------------------------------------------|--------------------------------------------|
+    | in step     | behind the latest                           | in step                                    |
+    | in step     | before the latest, but behind all before    | in step; the last packet alone was ahead,  |
+    |             | the last packet                             | and its times don't count                  |
+    | either      | of a key frame, before the latest, as is    | set back                                   |
+    |             | the time at which it is shown               |                                            |
+    | either      | of another packet, before the latest        | in step                                    |
+    | set back    | behind all before the last packet           | in step; that packet alone was early, the  |
+    |             |                                             | clock is as it was before                  |
+    | set back    | behind that of the last packet only         | in step, by the new clock                  |
     """
 
     def __init__(self) -> None:
         self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
         self.mended: list[int] = []  # times made up for pictures whose own did not rise
-        self._dts = self._pts = self._stop = _NEVER  # latest times: of decoding as stored, shown, ended
-        self._earlier = self._dts, self._pts, self._stop  # before the last packet
-        self._single = False  # whether the clock was set back at the last packet
+        self._reached = self._before = _Reached()  # the latter without the last packet
+        self._is_set_back = False  # whether it was at the last packet
         self._recent: deque[int] = deque(maxlen=2)  # pts of the packets before
 
     def follow(self, packet: Packet[VideoStream]) -> tuple[int, ...]:
         """Move a packet; return the pts of those before it if the clock is set back there."""
-        restart: tuple[int, ...] = ()
         if packet.dts is None or packet.pts is None:
-            return restart
-        was_single, self._single = self._single, False
-        if was_single and packet.dts > self._earlier[0]:  # the clock is as it was: that was one packet
+            return ()
+
+        # leave out the last packet if it alone was out of step
+        if self._is_set_back and packet.dts > self._before.dts:
             self.restarts.pop()
-            self.mended.append(self._pts)
-            self._dts, self._pts, self._stop = self._earlier
+            self.mended.append(self._reached.pts)
+            self._reached = self._before
+        elif self._before.dts < packet.dts < self._reached.dts:
+            self._reached = self._before
+        reached = self._before = self._reached
+
         moved = self.restarts[-1][1] if self.restarts else 0
-        if self._earlier[0] < packet.dts < self._dts:  # only the packet before was out of step
-            self._dts, self._pts, self._stop = self._earlier
-        self._earlier = self._dts, self._pts, self._stop
-        if packet.is_keyframe and packet.dts < self._dts and packet.pts + moved <= self._pts:
-            moved, restart = self._stop - packet.pts, tuple(self._recent)
-            self.restarts.append((self._pts, moved))
-            self._single = True
-            self._dts = packet.dts
-        self._dts = max(self._dts, packet.dts)
+        is_earlier = packet.dts < reached.dts and packet.pts + moved <= reached.pts
+        self._is_set_back = packet.is_keyframe and is_earlier
+        latest, restart = max(reached.dts, packet.dts), tuple[int, ...]()
+        if self._is_set_back:
+            moved = reached.stop - packet.pts
+            self.restarts.append((reached.pts, moved))
+            latest, restart = packet.dts, tuple(self._recent)
+
         packet.pts, packet.dts = packet.pts + moved, packet.dts + moved
         self._recent.append(packet.pts)
-        self._pts = max(self._pts, packet.pts)
-        self._stop = max(self._stop, packet.pts + max(1, packet.duration or 0))
+        stop = packet.pts + max(1, packet.duration or 0)
+        self._reached = _Reached(latest, max(reached.pts, packet.pts), max(reached.stop, stop))
         return restart
 
 
@@ -206,10 +229,12 @@ class Decoding:
             # ignore errors of pictures before the wanted one, whose references were not decoded
             self._recording = False
             with closing(self._decode(target, start_pts, threads)) as pictures:
-                before, count, first = deque[VideoFrame](maxlen=around), 0, next(pictures, None)
+                before, count = deque[VideoFrame](maxlen=around), 0
+                first = next(pictures, None)
                 while first is not None and _pts(first) < start_pts:
                     before.append(first)
-                    count, first = count + 1, next(pictures, None)
+                    count += 1
+                    first = next(pictures, None)
                 is_exact = first is not None and _pts(first) == start_pts
                 if target is not None and count < max(around, not is_exact):
                     # landed late (.ts does), or the decoder needed longer to recover: start further back
@@ -229,12 +254,16 @@ class Decoding:
     def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
         self.clock, self._times = PacketClock(), PictureTimes(self.video)
         self._count, self._holes = PictureCount(self.video.codec, floor), None
+
+        # errors of the demuxer while it opens the file are damage, too
         with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
             opened = open_input(self.source)
         with opened as container:
             for level, name, message in messages:
                 if level <= ffmpeg.ERROR and name == container.format.name:
                     self._complain(f"{name}: {message}")
+
+            # what its packets must be watched for, by the container
             stream = video_stream(container)
             lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
             # MP4 and MOV have times by their index
@@ -243,6 +272,8 @@ class Decoding:
                 self._holes = Holes(container.format.name, self.video.time_base)
             if container.format.name == "avi":
                 self.reach = _packets_up_to_empty(self.source, stream.index)
+
+            # the decoder; threads only where the errors of each can be told apart
             context = stream.codec_context
             names = _OBU_READERS | {context.name, context.codec.canonical_name, container.format.name}
             with collect_errors(names, self._complain) as self._errors:
@@ -306,12 +337,14 @@ class Decoding:
 
     def _decode_packet(self, packet: Packet[VideoStream] | None, stream: VideoStream) -> list[VideoFrame]:
         due: int | None = None
+        # record the packet, and the time at which its picture is due
         if packet is not None:
             if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
             if not _is_hidden(self.video.codec, packet):
                 due = self._times.due(packet)
                 self._count.add_packet(packet, due)
+
         try:
             with self._errors.calling():
                 pictures = stream.codec_context.decode(packet)
@@ -319,11 +352,14 @@ class Decoding:
             where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
             return []
+
         has_delay = stream.codec_context.codec.capabilities & _LATER
         if packet and packet.size <= _EMPTY and not (pictures or has_delay or self.damage.found):
             # the picture before stays, as in recordings of screens (TSCC)
             self._count.lacks_picture(due)
             self.reach = max(self.reach, (due or 0) + (packet.duration or 0))
+
+        # give each picture its time
         for picture in pictures:
             self._times.assign(picture)
             if picture.pts is None:
@@ -360,8 +396,10 @@ class Decoding:
         last, picture = None, next(pictures, None)
         while picture is not None:
             next_picture = next(pictures, None)
-            pts, next_pts = _pts(picture), None if next_picture is None else _pts(next_picture)
-            wrong = last is not None and (pts <= last or (next_pts is not None and last < next_pts < pts))
+            pts = _pts(picture)
+            next_pts = None if next_picture is None else _pts(next_picture)
+            overtakes = last is not None and next_pts is not None and last < next_pts < pts
+            wrong = overtakes or (last is not None and pts <= last)
             if wrong and not self.damage.found:
                 assert last is not None
                 next_pts = last + max(2, self.longest) if next_pts is None else next_pts
@@ -417,12 +455,13 @@ def _scaling(picture: VideoFrame, size: tuple[int, int], video: VideoInfo) -> li
     """Return the filters that give a picture another size and the pixel format of `video`. Pixels have
     another shape then, as in adaptive streaming; but a picture that was turned by a quarter gets bars.
     """
-    is_full = picture.color_range == _FULL or picture.format.name.startswith("yuvj")
-    ranges = [{True: "full", False: "limited"}[full] for full in (is_full, video.colour.range == _FULL)]
-    options = "{}:{}:interl=-1:in_range={}:out_range={}".format(*size, *ranges)
+    words = {True: "full", False: "limited"}
+    is_full = picture.color_range == _FULL_SAMPLES or picture.format.name.startswith("yuvj")
+    before, after = words[is_full], words[video.colour.range == _FULL_SAMPLES]
+    options = "{}:{}:interl=-1:in_range={}:out_range={}".format(*size, before, after)
     turned = Fraction(picture.width * size[1], picture.height * size[0])
     pixels = ("format", f"pix_fmts={video.pix_fmt}")
-    if 1 / _TURNED < turned < _TURNED:
+    if 1 / _TURNED_ASPECT < turned < _TURNED_ASPECT:
         return [("scale", options), pixels]
     within = f"{options}:force_original_aspect_ratio=decrease:force_divisible_by=4"
     return [("scale", within), pixels, ("pad", "{}:{}:-1:-1".format(*size))]
@@ -445,11 +484,13 @@ def _is_hidden(codec: str, packet: Packet[VideoStream]) -> bool:
     if codec != "vp9" or not packet.size:
         return False
     data, starts = memoryview(packet), [0]
-    index, count, width = data[-1], (data[-1] & 7) + 1, (data[-1] >> 3 & 3) + 1
+    index = data[-1]
+    count, width = (index & 7) + 1, (index >> 3 & 3) + 1
     place = len(data) - 2 - count * width
     if index >> 5 == 0b110 and place >= 0 and data[place] == index:
-        sizes = (data[place + 1 + number * width :][:width] for number in range(count))
-        starts = [*accumulate((int.from_bytes(size, "little") for size in sizes), initial=0)][:-1]
+        fields = (data[place + 1 + number * width :][:width] for number in range(count))
+        sizes = (int.from_bytes(field, "little") for field in fields)
+        starts = [*accumulate(sizes, initial=0)][:-1]
     firsts = (data[start] for start in starts if start < len(data))
     # it is shown, or shows an earlier one; profile 3 has a bit more before these two
     return not any((first if first >> 4 & 3 == 3 else first >> 1) & 0b101 for first in firsts)

@@ -88,17 +88,21 @@ def merged(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
     """Merge settings: `more` wins, but lists of parameters ("x264-params") are appended."""
     joined = dict(settings)
     for key, value in more.items():
-        joined[key] = f"{joined[key]}:{value}" if key.endswith("-params") and joined.get(key) else value
+        is_list = key.endswith("-params") and joined.get(key)
+        joined[key] = f"{joined[key]}:{value}" if is_list else value
     return joined
 
 
 def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:
-    stems = [f"yuv{alpha}{subsampling}p" for subsampling in subsamplings.split()]
-    return {name: name for stem in stems for name in _planar(stem, depths)}
+    formats: dict[str, str] = {}
+    for subsampling in subsamplings.split():
+        formats |= _planar(f"yuv{alpha}{subsampling}p", depths)
+    return formats
 
 
 def _planar(stem: str, depths: Iterable[int]) -> dict[str, str]:
-    return {name: name for name in (f"{stem}{f'{depth}le' if depth > 8 else ''}" for depth in depths)}
+    names = [f"{stem}{depth}le" if depth > 8 else stem for depth in depths]
+    return dict(zip(names, names, strict=True))
 
 
 def _numbers(first: int, last: int) -> tuple[str, ...]:
@@ -129,7 +133,7 @@ FFV1_FORMATS = (
     | {"yuva422p12le": "yuva422p16le", "yuva444p12le": "yuva444p16le", "gbrap14le": "gbrap16le"}
 )
 
-_ALL, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
+_PLAYED, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
 _X26X: dict[str, Any] = {"crf": 51, "preset": "preset", "presets": X26X_PRESETS}
 _X264: dict[str, Any] = {"lossless": {"qp": "0"}, "smallest": (2, 2), "location": "4:2:0", **_X26X}
 _X264["avx2_settings"] = {"x264-params": "asm=AVX2"}
@@ -138,12 +142,12 @@ _FFV1 = {"level": "3", "slices": "4", "slicecrc": "1"}
 _VP9 = {"cpu-used": "3", "row-mt": "1"}
 TABLE = (
     # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
-    EncoderRow("libx264", "h264", _ALL, _yuv("420 422 444", (8, 10)), odd_chroma=False, hdr=_HDR, **_X264),
-    EncoderRow("libx264rgb", "h264", _ALL, {"gbrp": "rgb24"}, **_X264),
+    EncoderRow("libx264", "h264", _PLAYED, _yuv("420 422 444", (8, 10)), odd_chroma=False, hdr=_HDR, **_X264),
+    EncoderRow("libx264rgb", "h264", _PLAYED, {"gbrp": "rgb24"}, **_X264),
     EncoderRow(
         "libx265",
         "hevc",
-        _ALL,
+        _PLAYED,
         _yuv("420 422 444", (8, 10, 12)) | _planar("gray", (8, 10, 12)) | _planar("gbrp", (8, 10, 12)),
         lossless={"x265-params": "lossless=1"},
         odd_chroma=False,

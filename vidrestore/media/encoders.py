@@ -46,15 +46,8 @@ from vidrestore.options import EncoderOptions
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
 _CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # other names of codecs
-_GPU_MAKERS = {
-    "nvenc",
-    "qsv",
-    "amf",
-    "vaapi",
-    "vulkan",
-    "videotoolbox",
-    "mf",
-}  # ends of their encoders' names
+# ends of their encoders' names
+_GPU_MAKERS = frozenset({"nvenc", "qsv", "amf", "vaapi", "vulkan", "videotoolbox", "mf"})
 _HEIRS = {"vp8": "vp9"}  # codecs that aren't encoded here -> the next one of their kind
 
 
@@ -169,9 +162,10 @@ class _Request:
     def choice(self, row: EncoderRow) -> EncoderChoice:
         """Return an encoder with all of its settings, those of the user last."""
         video, options = self.video, self.options
-        pix_fmt, settings = row.formats[video.format.name], row.lossless if options.lossless else row.lossy
-        settings = dict(settings or {}) | _quality(row, options, self.source)
-        settings = merged(merged(settings, repeatable(row)), hdr_settings(row, video))
+        pix_fmt, basis = row.formats[video.format.name], row.lossless if options.lossless else row.lossy
+        settings = dict(basis or {}) | _quality(row, options, self.source)
+        settings = merged(settings, repeatable(row))
+        settings = merged(settings, hdr_settings(row, video))
         varies = video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001
         if self.container in ISO and row.codec in ("h264", "hevc") and varies:
             # MP4 stores durations in decoding order, so variable ones are correct only without B-frames
@@ -261,7 +255,8 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
             f"`crf={options.crf:g}`: {row.name}'s scale ends at {row.crf}, where quality is lowest"
         )
     if row.crf and not options.lossless:
-        settings[row.quality] = f"{usual_crf(source, row.crf) if options.crf is None else options.crf:g}"
+        crf = usual_crf(source, row.crf) if options.crf is None else options.crf
+        settings[row.quality] = f"{crf:g}"
     return settings
 
 
@@ -313,19 +308,26 @@ def decisions(
     if choice.container not in (Y4M, PICTURES):
         row = ENCODERS[choice.encoder]
         quality = choice.options.get(row.quality) if row.crf else None
-        words = " lossless" if choice.lossless else f" {row.quality} {quality}" if quality else ""
+        words = f" {row.quality} {quality}" if quality else ""
+        if choice.lossless:
+            words = " lossless"
         choices["encoder"] = f"{choice.encoder}{words} ({choice.why})"
         choices["container"] = f"{output.suffix} ({_why_container(source, output)})"
+
+    # the other streams
     notes = encoded_sound(source, output, copied)
     audio = [stream for stream in source.streams if stream.kind == "audio" and stream.index in copied]
     sounds = [stream.codec for stream in audio if stream.index not in notes]
     if sounds or notes:
-        choices["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*notes.values()])
+        copies = [f"{' and '.join(sounds)} copied"] if sounds else []
+        choices["sound"] = "; ".join([*copies, *notes.values()])
     if scan:
         choices["scan"] = scan
     videos = [info for info in source.streams if info.role == "video" and info.index in copied]
     if names := "; ".join(map(label, videos)):
         choices["video"] = f"stream {source.video.index} restored, {names} copied as it is"
+
+    # what is done with its pictures first
     if source.video.field_pictures:
         choices["woven"] = "frames woven of two pictures each, which have one field"
     if any(source.video.crop):

@@ -129,9 +129,10 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
     for samples, plane in zip(layout.samples, frame.planes, strict=True):
         target: Any = video_frame.planes[samples.plane]
         rows = np.frombuffer(target, layout.stored).reshape(target.height, -1)
-        stop = samples.start + samples.step * (plane.shape[1] - 1) + 1
+        lines, count = plane.shape
+        stop = samples.start + samples.step * (count - 1) + 1
         columns = slice(samples.start, stop, samples.step)
-        rows[: plane.shape[0], columns] = plane << layout.shift if layout.shift else plane
+        rows[:lines, columns] = plane << layout.shift if layout.shift else plane
     video_frame.pts, video_frame.duration, video_frame.time_base = frame.pts, frame.duration, time_base
     video_frame.colorspace, video_frame.color_primaries = colour.matrix, colour.primaries
     video_frame.color_trc, video_frame.color_range = colour.transfer, colour.range
@@ -143,7 +144,7 @@ def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
     planes = range(video.format.plane_count)
     expected = [video.format.plane_size(plane, video.height, video.width) for plane in planes]
     shapes = [plane.shape for plane in frame.planes]
-    size = 1 if video.format.depth == 8 else 4 if video.format.depth == 32 else 2
+    size = {8: 1, 32: 4}.get(video.format.depth, 2)  # bytes
     if shapes != expected:
         raise MediaError(f"{where}: planes of {shapes} (height, width), but {expected} were expected")
     if any(plane.dtype.itemsize != size for plane in frame.planes):
@@ -155,6 +156,7 @@ def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
     """Encode a few gray frames in memory and read them back. Raises MediaError if that fails."""
     memory = io.BytesIO()
+    # write them, and count the packets that are read again
     try:
         with av.open(memory, "w", format=choice.container) as container:
             stream = add_encoder(container, choice, video)
@@ -167,10 +169,11 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
             count = sum(1 for packet in container.demux(video=0) if packet.size)
     except (av.error.FFmpegError, ValueError) as error:
         settings = " ".join(f"{key}={value}" for key, value in choice.options.items())
+        reason = getattr(error, "strerror", None) or error
         raise MediaError(
-            f"{output}: {choice.encoder} can't encode {choice.pix_fmt} with {settings} "
-            f"({getattr(error, 'strerror', None) or error})"
+            f"{output}: {choice.encoder} can't encode {choice.pix_fmt} with {settings} ({reason})"
         ) from error
+
     if unknown:
         raise MediaError(
             f"{output}: {choice.encoder} has no option {', '.join(unknown)}; remove "

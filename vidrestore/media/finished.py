@@ -2,7 +2,8 @@
 
 The tag names the job, by a digest of request, source and weights. A copy that broke off or a disk that failed
 leaves it in place, so the tag also holds a checksum of the video's packets. Other metadata, names and streams
-may be changed, and the file may be put into the same container again: the packets stay the same.
+may be changed, and the file may be put into the same container again with its metadata: the packets stay the
+same.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -47,7 +46,7 @@ PREVIEW_JOB = "preview"  # in place of a digest
 UNKNOWN = "00000000"  # a checksum that isn't known yet
 MATROSKA = ("matroska", "webm")
 # container -> the keys that hold our tag, as FFmpeg reads them; which depends on the form of its metadata
-_FIELDS = {
+_TAG_KEYS = {
     "mp4": ["encoder", "encoding_tool"],
     "mov": ["VIDRESTORE", "xmp"],
     "matroska": ["VIDRESTORE"],
@@ -65,7 +64,7 @@ _XMP = (
 )
 _CREATOR = re.compile("<xmp:CreatorTool>(.*)</xmp:CreatorTool>", re.DOTALL)
 _PNG_END = b"IEND\xae\x42\x60\x82"  # its last chunk, with the checksum
-_PICTURES = stored(tag=str, pictures=list[str], digests=list[str])
+_LISTED_PICTURES = stored(tag=str, pictures=list[str], digests=list[str])
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,10 @@ class Tag:
     @classmethod
     def parse(cls, text: str) -> Self | None:
         match = _TAG.match(text)
-        return cls(match[1] or match[2], match[3], int(match[4] or 0), match[5]) if match else None
+        if match is None:
+            return None
+        preview, job, checksum, frames, damage = match.groups()
+        return cls(preview or job, checksum, int(frames or 0), damage)
 
     @property
     def is_preview(self) -> bool:
@@ -117,7 +119,8 @@ def read_tag(output: Target) -> Tag | None:
     """Return the tag of a video, or of numbered pictures by their list; None without."""
     if output.is_pattern:
         with suppress(OSError, ValueError):
-            return Tag.parse(str(read_object(output.list_path, stored(tag=str), LARGEST_PLAN)["tag"]))
+            listed = read_object(output.list_path, stored(tag=str), LARGEST_PLAN)
+            return Tag.parse(str(listed["tag"]))
     elif output.suffix in MUXERS and os.path.isfile(output):
         container = MUXERS[output.suffix]
         with suppress(MediaError), open_input(output.name, export_xmp="1") as opened:
@@ -126,7 +129,7 @@ def read_tag(output: Target) -> Tag | None:
 
 
 def _texts(opened: InputContainer, container: str) -> Iterator[str]:
-    for key in _FIELDS[container]:
+    for key in _TAG_KEYS[container]:
         text = opened.metadata.get(key, "")
         creator = _CREATOR.search(text) if key == "xmp" else None
         yield html.unescape(creator[1]) if creator else text
@@ -189,10 +192,9 @@ def packets_checksum(path: str) -> tuple[int | None, str]:
             packets = [zlib.crc32(packet) for packet in opened.demux(stream) if packet.size]
             return len(packets), f"{zlib.crc32(repr(packets).encode()):08x}"
         checksum = 0
-        for packet in chain.from_iterable(
-            map(partial(_packets_at, opened, stream), range(SAMPLED.places + 1))
-        ):
-            checksum = zlib.crc32(packet, checksum)
+        for place in range(SAMPLED.places + 1):
+            for packet in _packets_at(opened, stream, place):
+                checksum = zlib.crc32(packet, checksum)
         return None, f"{checksum:08x}"
 
 
@@ -267,7 +269,7 @@ def write_list(output: Target, tag: str, pictures: Sequence[Path]) -> None:
 
 def _broken_pictures(output: Target) -> str | None:
     try:
-        listed = read_object(output.list_path, _PICTURES, LARGEST_PLAN)
+        listed = read_object(output.list_path, _LISTED_PICTURES, LARGEST_PLAN)
     except (OSError, ValueError) as error:
         return f"its list can't be read ({error})"
     count = len(listed["pictures"])

@@ -44,7 +44,7 @@ _PACKED = {
 }  # fmt: skip
 # Formats that are read as 8 bits of R, G, B: (lowest bit, number of bits) of each in a sample, or in a colour
 # of the palette, which FFmpeg stores as AARRGGBB.
-_FIELDS = {
+_BIT_FIELDS = {
     "pal8": ((16, 8), (8, 8), (0, 8)),
     "rgb555": ((10, 5), (5, 5), (0, 5)), "bgr555": ((0, 5), (5, 5), (10, 5)),
     "rgb565": ((11, 5), (5, 6), (0, 5)), "bgr565": ((0, 5), (5, 6), (11, 5)),
@@ -72,7 +72,7 @@ class Layout:
     samples: tuple[PlaneSamples, ...]
     stored: np.dtype[Any]  # type of the samples in the file, with its byte order
     shift: int = 0  # right shift for samples that use the upper bits
-    fields: tuple[tuple[int, int], ...] = ()  # see `_FIELDS`
+    fields: tuple[tuple[int, int], ...] = ()  # see `_BIT_FIELDS`
 
 
 @lru_cache
@@ -84,25 +84,32 @@ def layout_of(pix_fmt: str) -> Layout:
         raise MediaError(f"pixel format {pix_fmt!r} is unknown to FFmpeg") from None
     stem, parts = pix_fmt.removesuffix("le").removesuffix("be"), description.components
     order = ">" if description.is_big_endian else "<"
-    if fields := _FIELDS.get(stem):
+
+    # formats whose colours are bits within one number
+    if fields := _BIT_FIELDS.get(stem):
         rgb = _delivered(av.VideoFormat("gbrp", 256, 256), 8, None)
         stored = np.dtype("u1" if stem == "pal8" else f"{order}u2")
         return Layout(rgb, (PlaneSamples(0),) * 3, stored, fields=fields)
     if not _is_supported(description, stem):
-        instead = "gbrp16le" if description.is_rgb else "gray" if len(parts) == 1 else "yuv444p16le"
+        instead = "gray" if len(parts) == 1 else "yuv444p16le"
+        if description.is_rgb:
+            instead = "gbrp16le"
         raise MediaError(
             f"pixel format {pix_fmt} is not supported; convert first, for example: ffmpeg -i IN -c:v ffv1 "
             f"-pix_fmt {instead} OUT.mkv"
         )
+
+    # where the samples of each plane lie
     pattern = _PACKED.get(stem)
     planar = (PlaneSamples(part.plane) for part in parts)
     samples = _packed_samples(pattern) if pattern else tuple(planar)
-    floating = stem.endswith(("f16", "f32"))
-    bits = parts[0].bits
-    width = {True: "f", False: "u"}[floating] + str(1 if bits <= 8 else 2 if bits <= 16 else 4)
-    stored = np.dtype(order + width)
+
+    # their type in the file, and what they are delivered as
+    bits, floating = parts[0].bits, stem.endswith(("f16", "f32"))
+    stored = np.dtype(f"{order}{'f' if floating else 'u'}{(bits + 7) // 8}")
     shift = 16 - bits if stem in _HIGH_BITS or stem.endswith("msb") else 0
-    return Layout(_delivered(description, 32 if floating else bits, pattern), samples, stored, shift)
+    delivered = _delivered(description, 32 if floating else bits, pattern)
+    return Layout(delivered, samples, stored, shift)
 
 
 def _is_supported(description: VideoFormat, stem: str) -> bool:
@@ -111,7 +118,8 @@ def _is_supported(description: VideoFormat, stem: str) -> bool:
     depths = {part.bits for part in parts}
     is_colour = not (description.is_bayer or stem.startswith(("bayer", "xyz")))
     is_apart = stem in _PACKED or len({part.plane for part in parts}) == len(parts)
-    return is_colour and is_apart and not description.is_bit_stream and len(depths) == 1 and depths <= _DEPTHS
+    has_one_depth = not description.is_bit_stream and len(depths) == 1 and depths <= _DEPTHS
+    return is_colour and is_apart and has_one_depth
 
 
 def _packed_samples(pattern: tuple[str, ...]) -> tuple[PlaneSamples, ...]:
@@ -119,23 +127,25 @@ def _packed_samples(pattern: tuple[str, ...]) -> tuple[PlaneSamples, ...]:
     samples = {}
     for plane, period in enumerate(pattern):
         for letter in set(period) - {"x"}:
-            samples[letter] = PlaneSamples(plane, period.index(letter), len(period) // period.count(letter))
+            step = len(period) // period.count(letter)
+            samples[letter] = PlaneSamples(plane, period.index(letter), step)
     return tuple(samples[letter] for letter in order if letter in samples)
 
 
 def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | None) -> PixelFormat:
     letters = "".join(pattern or ())
     alpha = "a" in letters if pattern else any(part.is_alpha for part in description.components)
-    is_gray = len(description.components) - alpha == 1
-    family: Family = "rgb" if description.is_rgb else "gray" if is_gray else "yuv"
+    family: Family = "gray" if len(description.components) - alpha == 1 else "yuv"
+    if description.is_rgb:
+        family = "rgb"
     width, height = description.chroma_width(256), description.chroma_height(256)
     shifts = (9 - width.bit_length(), 9 - height.bit_length()) if family == "yuv" else (0, 0)
-    suffix = "f32le" if depth == 32 else "" if depth == 8 else f"{depth}le"
-    stem = {
-        "yuv": f"yuv{'a' * alpha}{_SUBSAMPLING.get(shifts, '???')}p",
-        "rgb": f"gbr{'a' * alpha}p",
-        "gray": "ya" + "8" * (depth == 8) if alpha else "gray",
-    }[family]
+    suffix = {8: "", 32: "f32le"}.get(depth, f"{depth}le")
+    stem = f"yuv{'a' * alpha}{_SUBSAMPLING.get(shifts, '???')}p"
+    if family == "rgb":
+        stem = f"gbr{'a' * alpha}p"
+    elif family == "gray":
+        stem = "ya" + "8" * (depth == 8) if alpha else "gray"
     return PixelFormat(stem + suffix, family, depth, *shifts, alpha=alpha)
 
 
@@ -149,11 +159,11 @@ def planes_of(frame: VideoFrame) -> tuple[NDArray[Any], ...]:
         if layout.stored.itemsize == 1:
             values = _coloured(values, stored[1])
         return tuple(_widened(values >> shift, bits) for shift, bits in layout.fields)
-    size = frame.height, frame.width
-    return tuple(
-        _take(stored[samples.plane], samples, layout, *layout.format.plane_size(index, *size))
-        for index, samples in enumerate(layout.samples)
-    )
+    planes = []
+    for index, samples in enumerate(layout.samples):
+        size = layout.format.plane_size(index, frame.height, frame.width)
+        planes.append(_take(stored[samples.plane], samples, layout, *size))
+    return tuple(planes)
 
 
 def _coloured(values: NDArray[Any], palette: VideoPlane) -> NDArray[Any]:
@@ -189,8 +199,8 @@ def _take(plane: VideoPlane, samples: PlaneSamples, layout: Layout, height: int,
 
 # code points of ITU-T H.273
 BT709, BT601 = 1, 5
-_LIMITED, _FULL = 1, 2
-_LEFT, _CENTRE = 1, 2
+_LIMITED_SAMPLES, _FULL_SAMPLES = 1, 2  # FFmpeg's numbers of ranges
+_LEFT_CHROMA, _CENTRE_CHROMA = 1, 2  # and of places of chroma samples
 
 
 def enlarged_video(video: VideoInfo, scale: Scale) -> VideoInfo:
@@ -215,15 +225,15 @@ def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
     """
     pixels = layout_of(choice.pix_fmt).format
     if choice.encoder == "mjpeg":
-        colour = replace(video.colour, matrix=BT601, range=_FULL, chroma_location=_CENTRE)
+        colour = replace(video.colour, matrix=BT601, range=_FULL_SAMPLES, chroma_location=_CENTRE_CHROMA)
     elif pixels == video.format:
         return video
     elif _is_deeper(pixels, video.format):
         return replace(video, format=pixels, pix_fmt=choice.pix_fmt)
     elif pixels.family == "yuv":
-        colour = replace(video.colour, matrix=BT709, range=_LIMITED, chroma_location=_LEFT)
+        colour = replace(video.colour, matrix=BT709, range=_LIMITED_SAMPLES, chroma_location=_LEFT_CHROMA)
     else:
-        colour = replace(video.colour, matrix=0, range=_FULL, chroma_location=0)
+        colour = replace(video.colour, matrix=0, range=_FULL_SAMPLES, chroma_location=0)
     if pixels.family == "gray":
         colour = replace(colour, matrix=UNSPECIFIED)
     return replace(video, format=pixels, pix_fmt=choice.pix_fmt, colour=colour)
@@ -252,8 +262,10 @@ def _deepened(frame: Frame, video: VideoInfo, depth: int) -> tuple[NDArray[Any],
     shift = depth - pixels.depth
     for number, plane in enumerate(frame.planes):
         is_alpha = pixels.alpha and number == len(frame.planes) - 1
-        is_full = pixels.family != "yuv" or is_alpha or (video.colour.range == _FULL and number == 0)
-        planes.append(plane << shift | plane >> (pixels.depth - shift) if is_full else plane << shift)
+        is_full_luma = video.colour.range == _FULL_SAMPLES and number == 0
+        is_full = pixels.family != "yuv" or is_alpha or is_full_luma
+        deeper = plane << shift
+        planes.append(deeper | plane >> (pixels.depth - shift) if is_full else deeper)
     return tuple(planes)
 
 

@@ -16,12 +16,12 @@ from vidrestore.media.file_bytes import LARGEST_INDEX, FileBytes, cut_short, for
 
 EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), 0x18538067
 # what a segment holds, with the parts of its clusters, which are read as if they were not nested
-_CLUSTER, _TRACKS, _GROUP, _BLOCK = 0x1F43B675, 0x1654AE6B, 0xA0, 0xA3
+_CLUSTER, _TRACKS, _BLOCK_GROUP, _SIMPLE_BLOCK = 0x1F43B675, 0x1654AE6B, 0xA0, 0xA3
 _SEEK_HEAD, _VOID, _CRC = 0x114D9B74, 0xEC, 0xBF
 _TAGS = 0x1254C367
 _NUMBERS = (0xE7, 0xA7, 0xAB)  # a cluster's time and places
-_MATROSKA = frozenset(
-    {_CLUSTER, _TRACKS, _GROUP, _BLOCK, 0x5854, *_NUMBERS}
+_KNOWN_ELEMENTS = frozenset(
+    {_CLUSTER, _TRACKS, _BLOCK_GROUP, _SIMPLE_BLOCK, 0x5854, *_NUMBERS}
     | {_SEEK_HEAD, 0x1549A966, 0x1C53BB6B, 0x1941A469, 0x1043A770, _TAGS}
     | {_VOID, _CRC}
 )
@@ -39,15 +39,17 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
     for offset, head in _top_elements(file):
         name, data, length = _element(head, 0)
         block = data
-        if name == _GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
+        if name == _BLOCK_GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
             block = _ebml_size(head, data + 1)[1]
-        of_no_track = name in (_BLOCK, _GROUP) and tracks and _ebml_size(head, block)[0] not in tracks
-        if of_no_track or name not in _MATROSKA or (name in _NUMBERS and length > 8):
+        is_block = name in (_SIMPLE_BLOCK, _BLOCK_GROUP)
+        of_no_track = is_block and tracks and _ebml_size(head, block)[0] not in tracks
+        is_unknown = name not in _KNOWN_ELEMENTS or (name in _NUMBERS and length > 8)
+        if of_no_track or is_unknown:
             yield foreign(offset)
             return
         if name == _TRACKS and length <= LARGEST_INDEX:
             entries = _entries(file.bytes(offset + data, length))
-            tracks = {number for _, value in entries if (number := _number(value, _TRACK_NUMBER))}
+            tracks = {_number(track, _TRACK_NUMBER) for _, track in entries} - {0}
 
 
 def lacking_bytes(file: FileBytes) -> int:
@@ -63,10 +65,11 @@ def unreadable_tracks(path: str) -> dict[int, str]:
         file = FileBytes(opened)
         for offset, head in _top_elements(file):
             name, data, length = _element(head, 0)
-            if name not in _MATROSKA - {_CLUSTER}:
+            if name not in _KNOWN_ELEMENTS - {_CLUSTER}:
                 break
-            has_tracks = name == _TRACKS and length <= LARGEST_INDEX
-            for kind, entry in _entries(file.bytes(offset + data, length) if has_tracks else b""):
+            if name != _TRACKS or length > LARGEST_INDEX:
+                continue
+            for kind, entry in _entries(file.bytes(offset + data, length)):
                 if kind == _TRACK and _number(entry, _TRACK_KIND) in _READ_BY_FFMPEG:
                     if ways := [*_encodings(entry)]:
                         encodings[number] = ", ".join(ways)
@@ -115,14 +118,16 @@ def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _number(data: bytes, name: int) -> int:
     """Return the number with this name among elements, 0 if it isn't there."""
-    return next((int.from_bytes(value, "big") for kind, value in _entries(data) if kind == name), 0)
+    numbers = (int.from_bytes(value, "big") for kind, value in _entries(data) if kind == name)
+    return next(numbers, 0)
 
 
 def _element(data: bytes, offset: int) -> tuple[int, int, int]:
     """Return an element's identifier, the place of its content, and the length of that."""
     width = 9 - (data[offset].bit_length() if offset < len(data) else 0)
+    identifier = int.from_bytes(data[offset : offset + width], "big")
     length, start = _ebml_size(data, offset + width)
-    return int.from_bytes(data[offset : offset + width], "big"), max(start, offset + 1), length
+    return identifier, max(start, offset + 1), length
 
 
 def _segment(file: FileBytes) -> tuple[int, int]:
@@ -141,8 +146,9 @@ def _ebml_size(data: bytes, offset: int) -> tuple[int, int]:
     if offset >= len(data) or data[offset] == 0:
         return 0, offset
     width = 9 - data[offset].bit_length()
-    value = int.from_bytes(data[offset : offset + width], "big") & ((1 << 7 * width) - 1)
-    return (0 if value == (1 << 7 * width) - 1 else value), offset + width
+    unknown = (1 << 7 * width) - 1
+    value = int.from_bytes(data[offset : offset + width], "big") & unknown
+    return (0 if value == unknown else value), offset + width
 
 
 # The sample aspect ratio, written into the track header of a finished file, as PyAV 18 can't set it. FFmpeg
@@ -151,9 +157,9 @@ def _ebml_size(data: bytes, offset: int) -> tuple[int, int]:
 # other position in the file stays valid.
 
 _SEEK, _SEEK_POSITION, _VIDEO = 0x4DBB, 0x53AC, 0xE0
-_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT = 0x54B0, 0x54BA, 0x54B2
-_PIXELS, _RATIO = 0, 3  # values of the display unit
-_HEAD = 1 << 22  # bytes read from the start; track headers lie within the first thousands
+_DISPLAY = (0x54B0, 0x54BA, 0x54B2)  # width, height, unit
+_PIXEL_UNIT, _ASPECT_UNIT = 0, 3  # values of the display unit
+_HEADER_BYTES = 1 << 22  # read from the start; track headers lie within the first thousands
 
 
 @dataclass(frozen=True)
@@ -174,7 +180,7 @@ def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fractio
     isn't laid out as by FFmpeg's muxer.
     """
     with path.open("r+b") as file:
-        head = file.read(_HEAD)
+        head = file.read(_HEADER_BYTES)
         try:
             start, changed = _with_aspect(head, track, display_size(width, height, ratio))
         except (LookupError, StopIteration) as error:
@@ -190,11 +196,11 @@ def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, in
     """Return the exact DisplayWidth, DisplayHeight and DisplayUnit for a frame size and an aspect ratio."""
     wide, high = width * ratio, height / ratio
     if wide.denominator == 1:
-        return int(wide), height, _PIXELS
+        return int(wide), height, _PIXEL_UNIT
     if high.denominator == 1:
-        return width, int(high), _PIXELS
+        return width, int(high), _PIXEL_UNIT
     across, down = width * ratio.numerator, height * ratio.denominator
-    return across // gcd(across, down), down // gcd(across, down), _RATIO
+    return across // gcd(across, down), down // gcd(across, down), _ASPECT_UNIT
 
 
 def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[int, bytes]:
@@ -206,14 +212,20 @@ def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[i
         if element.id == _TRACKS:
             break
     seeks, void, tracks = top[_SEEK_HEAD], top[_VOID], top[_TRACKS]
-    new_tracks = _encode(_TRACKS, _with_checksum(_grown_tracks(tracks.content(head), track, size)))
+
+    # let the track header grow into the empty element
+    grown = _grown_tracks(tracks.content(head), track, size)
+    new_tracks = _encode(_TRACKS, _with_checksum(grown))
     growth = len(new_tracks) - (tracks.stop - tracks.start)
     between = head[void.stop : tracks.start]
     room = void.stop - void.start - growth
     if void.start > tracks.start or room < 9:
         raise IndexError("no room")
+
+    # tell the index of elements the positions of those that move
     moved = range(void.stop - segment.data, tracks.stop - segment.data)
-    new_seeks = _encode(_SEEK_HEAD, _with_checksum(_moved_seeks(seeks.content(head), moved, growth)))
+    new_index = _moved_seeks(seeks.content(head), moved, growth)
+    new_seeks = _encode(_SEEK_HEAD, _with_checksum(new_index))
     if len(new_seeks) != seeks.stop - seeks.start:
         raise IndexError("positions changed their length")
     void_bytes = bytes([_VOID]) + _size(room - 9, 8) + bytes(room - 9)
@@ -222,15 +234,18 @@ def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[i
 
 
 def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> bytes:
+    """Return the content of the track header with the display size of one track."""
     entries = [element for element in _elements(content, 0, len(content)) if element.id == _TRACK]
     entry = entries[track]
-    video = next(element for element in _elements(content, entry.data, entry.stop) if element.id == _VIDEO)
-    parts = zip((_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT), size, strict=True)
-    shape = {name: _encode(name, value.to_bytes((value.bit_length() + 7) // 8 or 1)) for name, value in parts}
-    inner = _elements(content, video.data, video.stop)
-    rest = b"".join(content[element.start : element.stop] for element in inner if element.id not in shape)
-    new_video = _encode(_VIDEO, rest + b"".join(shape.values()))
-    new_entry = content[entry.data : video.start] + new_video + content[video.stop : entry.stop]
+    settings = _elements(content, entry.data, entry.stop)
+    video = next(element for element in settings if element.id == _VIDEO)
+    others = [element for element in _elements(content, video.data, video.stop) if element.id not in _DISPLAY]
+    new_video = b"".join(content[element.start : element.stop] for element in others)
+    for name, value in zip(_DISPLAY, size, strict=True):
+        width = (value.bit_length() + 7) // 8 or 1
+        new_video += _encode(name, value.to_bytes(width))
+    before, after = content[entry.data : video.start], content[video.stop : entry.stop]
+    new_entry = before + _encode(_VIDEO, new_video) + after
     return content[: entry.start] + _encode(_TRACK, new_entry) + content[entry.stop :]
 
 
@@ -238,10 +253,13 @@ def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
     """Return the index of elements with each position in `moved` reduced by `growth`, in unchanged length."""
     out = bytearray(content)
     for seek in _elements(content, 0, len(content)):
-        for part in _elements(content, seek.data, seek.stop) if seek.id == _SEEK else ():
-            position = int.from_bytes(part.content(content), "big")
-            if part.id == _SEEK_POSITION and position in moved:
-                out[part.data : part.stop] = (position - growth).to_bytes(part.stop - part.data, "big")
+        if seek.id != _SEEK:
+            continue
+        for entry in _elements(content, seek.data, seek.stop):
+            position = int.from_bytes(entry.content(content), "big")
+            if entry.id == _SEEK_POSITION and position in moved:
+                width = entry.stop - entry.data
+                out[entry.data : entry.stop] = (position - growth).to_bytes(width, "big")
     return bytes(out)
 
 
@@ -264,5 +282,5 @@ def _encode(name: int, content: bytes) -> bytes:
 
 
 def _size(value: int, length: int = 0) -> bytes:
-    length = length or next(bytes_ for bytes_ in range(1, 9) if value < (1 << 7 * bytes_) - 1)
+    length = length or next(width for width in range(1, 9) if value < (1 << 7 * width) - 1)
     return (value | 1 << 7 * length).to_bytes(length, "big")

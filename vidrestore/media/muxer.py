@@ -96,12 +96,15 @@ class WrittenStreams:
             ) from error
         for index, times in self.copied.items():
             self._verify_copy(index, times, streams_read)
-        for kind in ("audio", "video", "subtitle"):
-            if (count := len(streams_read.get(kind, ()))) > self.kinds.count(kind):
+        for kind, word in _DROP.items():
+            count, written = len(streams_read.get(kind, ())), self.kinds.count(kind)
+            if count > written:
                 raise MediaError(
-                    f"{self.output}: the file reads as {count} streams of {kind}, but "
-                    f"{self.kinds.count(kind)} were written; it was discarded; use `drop={_DROP[kind]}`"
+                    f"{self.output}: the file reads as {count} streams of {kind}, but {written} were "
+                    f"written; it was discarded; use `drop={word}`"
                 )
+
+        # the frames must be those that were written, at their times
         times, file_times = self.frames, streams_read["video"][self.kinds[: self.index].count("video")]
         if replace(file_times, end=0, size=0) != replace(times, end=0, size=0):
             raise MediaError(
@@ -109,6 +112,7 @@ class WrittenStreams:
                 f"but the file reads as {file_times.count} frames from {file_times.first} to "
                 f"{file_times.last}; it was discarded"
             )
+
         # a part of a frame: MP4 stores durations in decoding order, by which the last one may lack some ticks
         part = int(frame_ticks(self.video) * self.video.time_base / self.tick / 4)
         if file_times.end < times.end - max(1, part):
@@ -148,8 +152,7 @@ class Muxer:
         first: int | None = None,  # pts of the first frame: chapters move with a video that begins before 0
         tag: str | None = None,  # metadata on how the file was restored
     ) -> None:
-        self.tag = tag
-        self.output, self.overwrite = output, overwrite
+        self.output, self.overwrite, self.tag = output, overwrite, tag
         self.source, self.choice, self.copy = source, choice, copy
         self.video, self.time_base = source.video, source.video.time_base
         warning = unwritten(choice, source.video)
@@ -159,10 +162,13 @@ class Muxer:
         self.container: OutputContainer | None = None
         self.last_packet: Packet[Any] | None = None  # written when the next one comes
         self.first_dts = 0
+
         # ticks added to all times if only a part is written, or if a source begins before 0
         self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
+
+        # begin the file, which has a name of its own until it is verified
         with write_errors(output):
             self.partial = Partial(Path(output))
             try:
@@ -211,7 +217,8 @@ class Muxer:
         timescale = self.time_base.denominator
         copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
         # the start of a stream is stored in ticks that are exact for all streams, else for the video
-        denominator = math.lcm(timescale, *(Fraction(stream.time_base or 1).denominator for stream in copied))
+        others = (Fraction(stream.time_base or 1).denominator for stream in copied)
+        denominator = math.lcm(timescale, *others)
         return {
             "movflags": flags,
             "video_track_timescale": str(timescale),
@@ -233,7 +240,8 @@ class Muxer:
         if self.copier:
             chapters = self.copier.opened.chapters()
             late = Fraction(0) if self.cut and self.cut.start else self.shift * self.time_base
-            container.set_chapters(_moved(self.cut.chapters(chapters) if self.cut else chapters, late))
+            chapters = self.cut.chapters(chapters) if self.cut else chapters
+            container.set_chapters(_moved(chapters, late))
             self.copier.start()
 
     def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
@@ -248,7 +256,8 @@ class Muxer:
             return metadata
         rate = self.video.rate or self.video.base_rate or Fraction(0)
         late = self.cut.start - (self.video.start or 0) * self.time_base
-        later = {key: code for key in codes if (code := later_code(metadata[key], round(late * rate), rate))}
+        later_codes = {key: later_code(metadata[key], round(late * rate), rate) for key in codes}
+        later = {key: code for key, code in later_codes.items() if code}
         if len(later) < len(codes):
             self._warn_once(f"the time code {metadata[codes[0]]} can't be counted on, so it is left out")
         return {key: value for key, value in metadata.items() if key not in codes} | later

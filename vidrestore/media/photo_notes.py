@@ -31,9 +31,9 @@ _OF_EDITORS = (
     *(b"http://ns.adobe.com/xap/1.0/", b"XML:com.adobe.xmp", b"<x:xmpmeta", b"8BIM\x04\x04"),
     b"Raw profile type",
 )
-_PART = 65_519  # bytes of a profile in a block of JPEG
+_PROFILE_BLOCK_BYTES = 65_519  # of a profile in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
-_SHORT, _LONG = 3, 4
+_SHORT_TYPE, _LONG_TYPE = 3, 4  # types of a TIFF's numbers
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
 # tags of a TIFF: words for them, the values that FFmpeg reads right, and words for others
 _TIFF_FORMS: dict[int, tuple[str, frozenset[int], dict[int, str]]] = {
@@ -47,7 +47,7 @@ _ICC, _UNDEFINED = 0x8773, 7  # the tag of a colour profile, and its type
 _MOST_SAMPLES = 16
 _RESOLUTIONS, _RESOLUTION_UNIT = (0x11A, 0x11B), 0x128  # tags: pixels across and down in a unit, and that
 _INCH, _METRES = 2, 0.0254  # value of that unit; an inch in metres
-_UNITS = {1: 1.0, 2: 2.54}  # of a JPEG's pixels -> how many are in an inch
+_JFIF_UNITS = {1: 1.0, 2: 2.54}  # of a JPEG's pixels -> how many are in an inch
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # markers of a JPEG that have a length
 _TEXTS, _COMPRESSED = {b"tEXt", b"zTXt", b"iTXt", b"iCCP"}, {b"zTXt", b"iCCP"}  # chunks of a PNG
 _MOST_TEXT, _MOST_TEXTS = 1 << 26, 4096  # inflated bytes, and chunks; each is compared with all others
@@ -68,7 +68,8 @@ class PhotoNotes:
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
         exif = b"" if "exif" in drop or choice.encoder == "tiff" else upright(self.exif)
         texts = b"" if "exif" in drop or choice.encoder != "png" else self.texts
-        return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"", self.per_inch, texts)
+        profile = self.profile if self.profile[16:20] == colours else b""
+        return PhotoNotes(exif, profile, self.per_inch, texts)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -110,7 +111,8 @@ def unreadable(path: str) -> str | None:
         if start.startswith(b"\x89PNG"):
             file.seek(8)
             counts = (file.read(4) for kind, _ in _chunks(file) if kind == b"acTL")
-            if (count := int.from_bytes(next(counts, b""), "big")) > 1:
+            count = int.from_bytes(next(counts, b""), "big")
+            if count > 1:
                 return f"an animation of {count} pictures; give its name the suffix .apng to restore a video"
         elif start[:4] in _ORDERS:
             pages = _pages(file, _ORDERS[start[:4]])
@@ -208,11 +210,12 @@ def _pages(file: BinaryIO, order: str) -> list[str | None]:
     """Return what FFmpeg reads wrong of each page of a TIFF, in words, or None: of its directories that
     aren't smaller copies or masks.
     """
-    return [
-        next(_odd_forms(file, order, data, places), None)
-        for data, places in _directories(file, order)
-        if not sum(_values(file, order, data, places, _SUBFILE)) & _COPY_OR_MASK
-    ]
+    pages = []
+    for data, places in _directories(file, order):
+        flags = sum(_values(file, order, data, places, _SUBFILE))
+        if not flags & _COPY_OR_MASK:
+            pages.append(next(_odd_forms(file, order, data, places), None))
+    return pages
 
 
 def _odd_forms(file: BinaryIO, order: str, data: bytearray, places: dict[int, int]) -> Iterator[str]:
@@ -226,7 +229,8 @@ def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int],
     """Return the numbers of a tag in a directory of a TIFF; none if it isn't there, or beyond the end."""
     with suppress(struct.error, KeyError):
         kind, count = struct.unpack_from(f"{order}HI", data, places[tag] + 2)
-        form = f"{order}{min(count, _MOST_SAMPLES)}{'H' if kind == _SHORT else 'I'}"
+        letter = "H" if kind == _SHORT_TYPE else "I"
+        form = f"{order}{min(count, _MOST_SAMPLES)}{letter}"
         if struct.calcsize(form) <= 4:
             return list(struct.unpack_from(form, data, places[tag] + 8))
         file.seek(struct.unpack_from(f"{order}I", data, places[tag] + 8)[0])
@@ -235,16 +239,19 @@ def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int],
 
 
 def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
-    exif, parts, count, per_inch = b"", dict[int, bytes](), 0, tuple[float, ...]()
+    exif, per_inch = b"", tuple[float, ...]()
+    blocks, count = dict[int, bytes](), 0  # of the profile, by their numbers
     for marker, data in jpeg_segments(file):
-        if marker == _APP0 and data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _UNITS:
-            per_inch = _density(_UNITS[data[7]] * value for value in struct.unpack_from(">HH", data, 8))
+        has_density = data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _JFIF_UNITS
+        if marker == _APP0 and has_density:
+            unit, numbers = _JFIF_UNITS[data[7]], struct.unpack_from(">HH", data, 8)
+            per_inch = _density(unit * number for number in numbers)
         elif marker == _APP1 and data.startswith(b"Exif\0\0"):
             exif = exif or data[6:]
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
-            parts[data[12]], count = data[14:], data[13]
-    is_complete = sorted(parts) == list(range(1, count + 1))
-    profile = b"".join(parts[number] for number in sorted(parts)) if is_complete else b""
+            blocks[data[12]], count = data[14:], data[13]
+    is_complete = sorted(blocks) == list(range(1, count + 1))
+    profile = b"".join(blocks[number] for number in sorted(blocks)) if is_complete else b""
     return PhotoNotes(exif, profile, per_inch)
 
 
@@ -259,9 +266,10 @@ def _tiff_notes(file: BinaryIO, order: str) -> PhotoNotes:
         (unit,) = struct.unpack_from(f"{order}H", data, places[_RESOLUTION_UNIT] + 8)
         numbers = []
         for tag in _RESOLUTIONS:
-            file.seek(struct.unpack_from(f"{order}I", data, places[tag] + 8)[0])
+            (place,) = struct.unpack_from(f"{order}I", data, places[tag] + 8)
+            file.seek(place)
             above, below = struct.unpack(f"{order}II", file.read(8))
-            numbers.append(_UNITS[unit - 1] * above / below)
+            numbers.append(_JFIF_UNITS[unit - 1] * above / below)
         return PhotoNotes(b"", profile, _density(numbers))
     return PhotoNotes(b"", profile)
 
@@ -310,21 +318,26 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
     height, width = size or (0, 0)
     sizes = {0x100: width, 0x101: height, 0xA002: width, 0xA003: height} if size else {}
     try:
+        # the size, in the first directory and in the one of the camera
         (place,) = struct.unpack_from(f"{order}I", data, 4)
         first, after = _entries(data, order, place)
-        inner = [struct.unpack_from(f"{order}I", data, first[0x8769] + 8)[0]] if 0x8769 in first else []
-        for entries in [first, *(_entries(data, order, offset)[0] for offset in inner)]:
+        directories = [first]
+        if 0x8769 in first:
+            (offset,) = struct.unpack_from(f"{order}I", data, first[0x8769] + 8)
+            directories.append(_entries(data, order, offset)[0])
+        for entries in directories:
             for tag in sizes.keys() & entries.keys():
-                struct.pack_into(f"{order}HHII", data, entries[tag], tag, _LONG, 1, sizes[tag])
+                struct.pack_into(f"{order}HHII", data, entries[tag], tag, _LONG_TYPE, 1, sizes[tag])
+
+        # the orientation, and the thumbnail's directory and bytes
         if 0x112 in first:
-            struct.pack_into(f"{order}HHIHH", data, first[0x112], 0x112, _SHORT, 1, 1, 0)
+            struct.pack_into(f"{order}HHIHH", data, first[0x112], 0x112, _SHORT_TYPE, 1, 1, 0)
         (thumbnail,) = struct.unpack_from(f"{order}I", data, after)
         struct.pack_into(f"{order}I", data, after, 0)
         places = _entries(data, order, thumbnail)[0] if thumbnail else {}
         if 0x201 in places and 0x202 in places:  # place and length of the thumbnail's JPEG
-            begin, length = (
-                struct.unpack_from(f"{order}I", data, places[tag] + 8)[0] for tag in (0x201, 0x202)
-            )
+            (begin,) = struct.unpack_from(f"{order}I", data, places[0x201] + 8)
+            (length,) = struct.unpack_from(f"{order}I", data, places[0x202] + 8)
             stop = min(len(data), begin + length)
             data[begin:stop] = bytes(max(0, stop - begin))
     except struct.error:  # a place beyond the end
@@ -344,24 +357,31 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     if order := _ORDERS.get(picture[:4]):
         picture = _with_resolution(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
         return _with_profile(bytearray(picture), order, notes.profile) if notes.profile else picture
-    if not picture.startswith(b"\xff\xd8"):
-        width, height = struct.unpack_from(">II", picture, 16)
-        exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
-        added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
-        added += (_chunk(b"eXIf", exif) if exif else b"") + notes.texts
-        head, rest = picture[:33], picture[33:]  # IHDR is first, then FFmpeg's aspect ratio, if there is one
-        if notes.per_inch:
-            per_metre = (round(value / _METRES) for value in notes.per_inch)
-            added += _chunk(b"pHYs", struct.pack(">IIB", *per_metre, 1))
-            rest = rest[21:] if rest[4:8] == b"pHYs" else rest
-        return head + added + rest
+    return _jpeg_with(picture, notes) if picture.startswith(b"\xff\xd8") else _png_with(picture, notes)
+
+
+def _png_with(picture: bytes, notes: PhotoNotes) -> bytes:
+    width, height = struct.unpack_from(">II", picture, 16)
+    exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
+    added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
+    added += (_chunk(b"eXIf", exif) if exif else b"") + notes.texts
+    head, rest = picture[:33], picture[33:]  # IHDR is first, then FFmpeg's aspect ratio, if there is one
+    if notes.per_inch:
+        per_metre = (round(value / _METRES) for value in notes.per_inch)
+        added += _chunk(b"pHYs", struct.pack(">IIB", *per_metre, 1))
+        rest = rest[21:] if rest[4:8] == b"pHYs" else rest
+    return head + added + rest
+
+
+def _jpeg_with(picture: bytes, notes: PhotoNotes) -> bytes:
     segments = dict(jpeg_segments(io.BytesIO(picture[2:])))
     (frame,) = (segments[marker] for marker in _SIZE_MARKERS if marker in segments)
     exif = upright(notes.exif, struct.unpack_from(">HH", frame, 1))
     added = _segment(_APP1, b"Exif\0\0" + exif) if exif else b""
-    parts = [notes.profile[place : place + _PART] for place in range(0, len(notes.profile), _PART)]
-    for number, part in enumerate(parts, 1):
-        added += _segment(_APP2, b"ICC_PROFILE\0" + bytes([number, len(parts)]) + part)
+    offsets = range(0, len(notes.profile), _PROFILE_BLOCK_BYTES)
+    for number, offset in enumerate(offsets, 1):
+        block = notes.profile[offset : offset + _PROFILE_BLOCK_BYTES]
+        added += _segment(_APP2, b"ICC_PROFILE\0" + bytes([number, len(offsets)]) + block)
     place = 2 + (4 + len(segments[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)  # behind JFIF's
     start = picture[:place]
     if notes.per_inch:

@@ -63,14 +63,14 @@ _STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif
 # pixels: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
 MOST_TAGS = 4096  # most tags of a file, its streams and chapters; 300 are already many
-_RAW = {"h264", "hevc", "vvc", "av1", "obu"}  # containers without times or rate
+_UNTIMED_CONTAINERS = {"h264", "hevc", "vvc", "av1", "obu"}  # without times or rate
 _NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
 # limits the sizes of pictures, and verifies checksums
 DECODER_OPTIONS = {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
 _PROBED_FRAMES = 4  # enough to find a field flag quickly
 # Packets by which bits and rate are measured. More bytes than these few minutes have are needless: at so many
 # bits per pixel the quality is the best one.
-_SAMPLED, _SAMPLED_BYTES = 3000, 1 << 26
+_MEASURED_PACKETS, _MEASURED_BYTES = 3000, 1 << 26
 _NOMINAL = 1.5  # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
 _Sample = list[tuple[int | None, int]]  # time and size of packets
 _STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of posters
@@ -104,7 +104,8 @@ def to_drop(refused: Sequence[StreamInfo], streams: Iterable[StreamInfo]) -> str
     kind if all of it is refused, else numbers.
     """
     rest = {info.word for info in streams if info not in refused}
-    return ",".join(dict.fromkeys(str(info.index) if info.word in rest else info.word for info in refused))
+    words = (str(info.index) if info.word in rest else info.word for info in refused)
+    return ",".join(dict.fromkeys(words))
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def open_input(source: str, **settings: str) -> InputContainer:
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
     options = settings | safe
+
+    # open it, and say what is there instead of a video
     try:
         container = av.open(f"file:{source}", "r", container_options=options, metadata_errors="replace")
     except av.error.PermissionError:
@@ -165,6 +168,8 @@ def open_input(source: str, **settings: str) -> InputContainer:
         if isinstance(error, MemoryError):
             check_memory()
         raise _unreadable(source, error) from error
+
+    # refuse what FFmpeg would read wrong
     _check_tags(source, container)
     if container.metadata.get("major_brand", "").strip() in _STILL_BRANDS:
         container.close()
@@ -241,8 +246,8 @@ def video_stream(container: InputContainer) -> VideoStream:
         pictures = " (a cover picture is not a video)" if container.streams.video else ""
         raise MediaError(f"{source}: no video stream{pictures}; the file holds: {kinds}")
     lengths = [_stated_length(stream) for stream in streams] if len(streams) > 1 else [Fraction(1)]
-    longest = max(lengths)
-    main = next(stream for stream, length in zip(streams, lengths, strict=True) if 2 * length >= longest)
+    long_enough = [2 * length >= max(lengths) for length in lengths]
+    main = streams[long_enough.index(True)]
     if main.codec_context is None:
         raise MediaError(
             f"{source}: stream {main.index}: this FFmpeg has no decoder for the video codec; convert "
@@ -278,6 +283,8 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
     with open_input(source) as container:
         stream = video_stream(container)
         check_size(source, stream)
+
+        # decode its first frames
         packets, sample = packets_of(container, stream), _Sample()
         frames = _first_frames(container, stream, packets, sample)
         if not frames:
@@ -287,15 +294,19 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
                 f"{source}: the video stream has 0 frames that can be decoded; the file is empty or "
                 "damaged, record or copy it again"
             )
+
+        # describe the video, as it will be read
         name, duration = container.format.name, container.duration
-        video = _with_bits(describe_video(source, stream, frames, name), stream, packets, sample)
+        video = describe_video(source, stream, frames, name)
+        video = _with_bits(video, stream, packets, sample)
         has_fields = _are_fields(stream, frames)
         rate = 2 * fps if fps and has_fields else fps
         video = _with_rate(source, video, container, stream, rate)
+        video = _of_woven(video) if has_fields else video
         return SourceInfo(
             path=source,
             container=name,
-            video=_of_woven(video) if has_fields else video,
+            video=video,
             streams=tuple(map(describe_stream, container.streams)),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
@@ -309,7 +320,7 @@ def _with_rate(
 ) -> VideoInfo:
     """Give a video from a container without times the rate that its own stream states, or `fps`."""
     name = container.format.name
-    raw = name in _RAW or (name == "mpegvideo" and video.codec == "mpeg1video")
+    raw = name in _UNTIMED_CONTAINERS or (name == "mpegvideo" and video.codec == "mpeg1video")
     if fps is not None and not raw:
         raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, remove the option")
     if not container.format.flags & _NO_TIMES:
@@ -405,14 +416,16 @@ def _with_bits(
     nominal by the packets' times.
     """
     entries, is_full = stream.index_entries, stream.container.format.name.startswith(("mov", "avi"))
-    sizes = [entries[number].size for number in range(0, len(entries), 1 + len(entries) // _SAMPLED)]
+    numbers = range(0, len(entries), 1 + len(entries) // _MEASURED_PACKETS)
+    sizes = [entries[number].size for number in numbers]
     if is_full and len(sizes) > _PROBED_FRAMES and all(sizes):  # not only a fragment's
         return replace(video, frame_bits=8 * sum(sizes) / len(sizes))
-    left = _SAMPLED_BYTES
+    remaining_bytes = _MEASURED_BYTES
     with suppress(av.error.FFmpegError):  # damage, which the reader reports
-        for packet in islice(packets, _SAMPLED):
+        for packet in islice(packets, _MEASURED_PACKETS):
             sample.append((packet.pts, packet.size))
-            if (left := left - packet.size) < 0:
+            remaining_bytes -= packet.size
+            if remaining_bytes < 0:
                 break
     sizes = [size for _, size in sample if size]
     video = replace(video, frame_bits=8 * sum(sizes) / len(sizes) if sizes else None)
@@ -450,7 +463,8 @@ def _codec_without_decoder(stream: Stream) -> str:
         return "unknown"
     if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
         return "webvtt"
-    match = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", _description(stream))
+    pattern = rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?"
+    match = re.search(pattern, _description(stream))
     if not match or match[1] in ("none", "unknown_codec"):
         return f"unknown {match[2]})" if match and match[2] else "unknown"
     return match[1]
@@ -487,6 +501,8 @@ def _all_unknown_are_webvtt(container: Any) -> bool:
 
 def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:
     first, context = frames[0], stream.codec_context
+
+    # refuse what can't be restored
     if stream.time_base is None:
         raise MediaError(
             f"{source}: stream {stream.index} has no time base, so its frames have no times; remux it first"
@@ -504,10 +520,14 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
             f"{source}: Dolby Vision of profile 5, whose colours are true only in players for it (elsewhere "
             "they look green and purple); restore a copy in HDR10 or of profile 8"
         )
+
+    # kinds of side data of any frame
     names = {*side_data, *(name for frame in frames[1:] for name in read_side_data(frame, stream))}
     if any(key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()):
         names.add("ALPHA_LAYER")
     light = side_data.get("CONTENT_LIGHT_LEVEL")
+
+    # frames whose times don't rise get those of their packets in order
     times, reordered = [frame.pts for frame in frames], bool(context.has_b_frames)
     rise = sorted({time for time in times if time is not None}) == times
     crop = left, right, top, bottom = _crop(stream, first)
@@ -552,10 +572,12 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
         return None
     if not container.startswith("matroska"):
         return stream.duration
-    match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))
+    tag = stream.metadata.get("DURATION", "").rstrip("\0")
+    match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", tag)
     if not match or not stream.time_base:
         return None
-    end = int(match.group(1)) * 3600 + int(match.group(2)) * 60 + Fraction(match.group(3))
+    hours, minutes, seconds = match.groups()
+    end = int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds)
     return round(end / stream.time_base) - (start or 0)
 
 

@@ -41,7 +41,7 @@ from vidrestore.media.muxer import MILLISECOND, Muxer, nearest_tick, same_tick
 from vidrestore.media.picture_writer import PictureFiles
 from vidrestore.media.probe import SourceInfo
 
-_HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
+_RECORD_HEAD, _RECORD_CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
 
 
@@ -108,8 +108,8 @@ class SegmentWriter:
                 self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
 
     def _record(self, kind: int, place: int, data: bytes) -> None:
-        head = _HEAD.pack(kind, place, len(data))
-        self._partial.file.write(head + _CHECK.pack(zlib.crc32(data, zlib.crc32(head))))
+        head = _RECORD_HEAD.pack(kind, place, len(data))
+        self._partial.file.write(head + _RECORD_CHECK.pack(zlib.crc32(data, zlib.crc32(head))))
         self._partial.file.write(data)
 
     def finish(self, label: Mapping[str, Any]) -> SegmentFacts:
@@ -161,13 +161,14 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
         with open_regular(path) as file:
             left = os.fstat(file.fileno()).st_size
             while kind != _LAST:
-                head, check = file.read(_HEAD.size), file.read(_CHECK.size)
-                if len(check) < _CHECK.size:
+                head, check = file.read(_RECORD_HEAD.size), file.read(_RECORD_CHECK.size)
+                if len(check) < _RECORD_CHECK.size:
                     raise _damaged(path, "it is cut short")
-                kind, place, size = _HEAD.unpack(head)
+                kind, place, size = _RECORD_HEAD.unpack(head)
                 left -= len(head) + len(check) + size
                 data = file.read(size) if kind <= _LAST and left >= 0 else b""
-                if len(data) != size or (zlib.crc32(data, zlib.crc32(head)),) != _CHECK.unpack(check):
+                checksum = zlib.crc32(data, zlib.crc32(head))
+                if len(data) != size or (checksum,) != _RECORD_CHECK.unpack(check):
                     raise _damaged(path, "a check sum is wrong")
                 yield kind, place, data
     except OSError as error:
@@ -189,9 +190,11 @@ def join_segments(
     `times` are pts and duration of all frames in display order, in ticks of the source. Raises MediaError if
     a segment is damaged or has other headers than the output's encoder, or if packets are missing.
     """
+    # how far decoding runs ahead of display
     ticks = [output.register(pts, duration) for pts, duration in times]
     delay = min(max(facts.delay for _, _, facts in segments), len(ticks) - 1)
     late = ticks[delay][0] - ticks[0][0]
+
     written = 0
     for path, first, facts in segments:
         if isinstance(output, Muxer) and facts.head != output.encoder.head:

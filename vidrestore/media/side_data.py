@@ -36,7 +36,7 @@ _LOST = {
     "ALPHA_LAYER": "the transparency of VP8, VP9 or AVIF",
 }
 
-_LEFT = 1  # the chroma location of 4:2:2 that isn't tagged
+_UNTAGGED_LOCATION = 1  # the chroma location of 4:2:2 that isn't tagged
 _PAN_OFFSETS = slice(12, 24)  # bytes of an AVPanScan after id, width and height
 _NAMING_PROFILES = frozenset({"png", "apng"})  # decoders of FFmpeg that give the name of a profile
 _UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
@@ -163,7 +163,7 @@ def unwritten(choice: EncoderChoice, video: VideoInfo) -> str | None:
             f"{choice.encoder} can't write the HDR mastering display and light level, so they are left out; "
             "`encoder=libx265` keeps them"
         )
-    if video.colour.chroma_location > _LEFT and not _keeps_location(choice, video):
+    if video.colour.chroma_location > _UNTAGGED_LOCATION and not _keeps_location(choice, video):
         lost.append(
             f"{choice.encoder} in {choice.container} can't write where the chroma samples of "
             f"{video.format.name} lie, so it is left out; `encoder=ffv1` in .mkv keeps it"

@@ -17,14 +17,14 @@ from av.packet import Packet
 from vidrestore.media.cut import Cut
 from vidrestore.media.probe import StreamInfo, decoder_of, is_lossless
 
-NAMES = {"flac": "FLAC", "alac": "ALAC", "aac": "AAC", "libopus": "Opus"}
+SOUND_NAMES = {"flac": "FLAC", "alac": "ALAC", "aac": "AAC", "libopus": "Opus"}
 _LAYOUTS = ("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1")  # by the number of channels
 # what FFmpeg lists for a container, too, but refuses to write
 _UNWRITTEN = {
     "mov": {"flac", "opus", "libopus", "truehd"},
     "matroska": {"atrac3", "cook", "real_288", "sipr"},
 }
-_USUAL_RATE = 48000
+_USUAL_SAMPLE_RATE = 48000
 _BIT_RATE = 96_000  # per channel, of what is encoded with a loss
 _OUT_OF_STEP = Fraction(1, 10)  # seconds between the samples' own clock and the stated times
 
@@ -79,11 +79,12 @@ class EncodedSound:
         rates = av.codec.Codec(encoder, "w").audio_rates
         count = source.layout.nb_channels
         if not 1 <= count <= len(_LAYOUTS):
-            raise ValueError(f"{count} channels can't be encoded as {NAMES[encoder]}")
+            raise ValueError(f"{count} channels can't be encoded as {SOUND_NAMES[encoder]}")
         rate, codec = source.sample_rate, source.codec.canonical_name
         deep = is_lossless(codec) and not source.format.name.startswith(("s16", "u8"))
         self.cut = cut  # the decoded frames that begin in it are used
-        stream: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
+        output_rate = rate if not rates or rate in rates else _USUAL_SAMPLE_RATE
+        stream: Any = output.add_stream(encoder, rate=output_rate)
         self.stream: AudioStream = stream
         layout = source.layout.name
         self.stream.codec_context.layout = _LAYOUTS[count - 1] if "channels" in layout else layout

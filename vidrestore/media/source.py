@@ -43,7 +43,7 @@ _READS_HEIF = find_spec("pillow_heif") is not None
 if _READS_HEIF:
     KINDS |= {".heic": HEIF, ".heif": HEIF}
 # first bytes of files -> demuxer
-_MAGIC = {
+_PICTURE_MAGIC = {
     b"\x89PNG\r\n\x1a\n": "png_pipe",
     b"\xff\xd8\xff": "jpeg_pipe",
     b"II*\0": "tiff_pipe",
@@ -54,15 +54,15 @@ _AVIF_BRANDS = frozenset({b"avif", b"avis"})
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1"})
 _CONVERT = "convert to PNG (16 bits) or TIFF first"
 _DEVELOP = "raw data of a camera: develop to 16-bit TIFF first, as with darktable or RawTherapee"
-_RAW = "3fr arw cr2 cr3 crw dcr dng erf iiq kdc mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f"
+_RAW_SUFFIXES = "3fr arw cr2 cr3 crw dcr dng erf iiq kdc mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f"
 # suffixes of pictures that are not read -> the way out
 _OTHER_KINDS = {
     **dict.fromkeys((".exr", ".jp2", ".jxl", ".pgm", ".ppm", ".psd", ".tga"), _CONVERT),
-    **{f".{name}": _DEVELOP for name in _RAW.split()},
+    **{f".{name}": _DEVELOP for name in _RAW_SUFFIXES.split()},
     **({} if _READS_HEIF else dict.fromkeys((".heic", ".heif"), "pip install 'vidrestore[heic]' reads them")),
 }
-# Hashed to distinguish a source from another of the same name and size; bytes at each place
-PLACES, PLACE_BYTES = 32, 1 << 15
+# Hashed to distinguish a source from another of the same name and size
+DIGEST_PLACES, DIGEST_PLACE_BYTES = 32, 1 << 15
 _FORMER_HEAD = 1 << 20  # bytes that earlier versions hashed
 _PAGE = "a page of the web, as for an error or a login; download the video itself"
 _FOREIGN_HEAD = 64  # bytes
@@ -73,7 +73,7 @@ _FOREIGN = {
     b"%pdf": "a PDF", b"pk\3\4": "a ZIP archive; unpack it", b"rar!": "a RAR archive; unpack it",
     b"7z\xbc\xaf": "a 7z archive; unpack it",
 }  # fmt: skip
-_PLACE = re.compile(r"%(?:0(\d{1,2}))?d")
+_NUMBER_FIELD = re.compile(r"%(?:0(\d{1,2}))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
 
@@ -95,7 +95,7 @@ class SourceIdentity:
     path: str
     size: int | None = None
     modified: int | None = None  # nanoseconds
-    places: str | None = None  # sha256 of the bytes at `PLACES` from its beginning to its end
+    places: str | None = None  # sha256 of the bytes at `DIGEST_PLACES` from its beginning to its end
 
 
 @dataclass(frozen=True)
@@ -127,19 +127,19 @@ class _Named:
     @property
     def is_pattern(self) -> bool:
         """True for a name such as out/%04d.png."""
-        return self.path.suffix.lower() in KINDS and bool(_PLACE.search(self.path.name))
+        return self.path.suffix.lower() in KINDS and bool(_NUMBER_FIELD.search(self.path.name))
 
     def numbered(self, number: int) -> Path:
         """Return the name of the picture with a number in a pattern."""
-        name = _PLACE.sub(lambda place: str(number).zfill(int(place[1] or 0)), self.path.name, count=1)
+        name = _NUMBER_FIELD.sub(lambda place: str(number).zfill(int(place[1] or 0)), self.path.name, count=1)
         return self.path.with_name(name)
 
     def existing(self) -> dict[int, str]:
         """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
         path = self.path
-        if not _PLACE.search(path.name):
+        if not _NUMBER_FIELD.search(path.name):
             return {1: self.name} if os.path.isfile(path) else {}  # False for a name that is too long
-        before, after = _PLACE.sub("\0", path.name, count=1).split("\0")
+        before, after = _NUMBER_FIELD.sub("\0", path.name, count=1).split("\0")
         paths = {}
         for name in _names(path.parent):
             middle = name[len(before) : len(name) - len(after)]
@@ -190,7 +190,7 @@ class Source(_Named):
             return _identity_of_pictures(pictures)
         try:
             status = self.path.stat()
-            places = places_digest(self.path, PLACES, PLACE_BYTES)
+            places = places_digest(self.path, DIGEST_PLACES, DIGEST_PLACE_BYTES)
         except OSError as error:
             raise MediaError(f"{self}: the file can't be read any more ({error.strerror})") from error
         return SourceIdentity(str(self.path.absolute()), status.st_size, status.st_mtime_ns, places)
@@ -292,10 +292,11 @@ def unread(paths: Iterable[str]) -> str | None:
     ways = defaultdict[str, list[str]](list)
     for suffix, count in sorted(Counter(suffixes).items()):
         ways[_OTHER_KINDS.get(suffix, "")].append(f"{count} {suffix or 'without a suffix'}")
-    parts = [
-        f"{', '.join(kinds)}{f' ({way})' * bool(way)}" for way, kinds in sorted(ways.items(), reverse=True)
-    ]
-    return f"left out, as not read: {'; '.join(parts)}" if parts else None
+    groups = []
+    for way, kinds in sorted(ways.items(), reverse=True):
+        advice = f" ({way})" if way else ""
+        groups.append(f"{', '.join(kinds)}{advice}")
+    return f"left out, as not read: {'; '.join(groups)}" if groups else None
 
 
 def kind_by_content(path: str) -> str | None:
@@ -308,7 +309,7 @@ def kind_by_content(path: str) -> str | None:
         return HEIF
     if start[4:8] == b"ftyp" and start[8:] in _AVIF_BRANDS:
         return AVIF
-    return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
+    return next((kind for magic, kind in _PICTURE_MAGIC.items() if start.startswith(magic)), None)
 
 
 def foreign_content(path: str) -> str | None:
@@ -350,9 +351,12 @@ def _names(folder: Path) -> list[str]:
 
 def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pictures | None:
     """Return the pictures of a folder, whose numbers must be without gaps, or of a glob, all that exist."""
-    files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=natural_order)
+    pictures = (path for path in paths if is_picture(path) and os.path.isfile(path))
+    files = sorted(pictures, key=natural_order)
     if not files:
         return None
+
+    # of one kind only
     kinds = {KINDS[Path(path).suffix.lower()]: Path(path).suffix for path in files}
     if len(kinds) > 1:
         suffixes = " and ".join(sorted(kinds.values()))
@@ -361,6 +365,8 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
             f"{source}: pictures of several kinds, {suffixes}; name one kind, for example "
             f"'{one}{min(kinds.values())}', or add `photos` to restore each by itself"
         )
+
+    # without gaps in their numbers, if they have numbers
     numbering = _numbering(files)
     if numbering is None:
         return Pictures(source, tuple(files), f"%04d{Path(files[0]).suffix.lower()}")
@@ -380,15 +386,18 @@ def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
     names = {(part[1], part[3]) for part in parts if part}
     if None in parts or len(names) > 1:
         return None
-    (before, after), digits = names.pop(), min(len(part[2]) for part in parts if part)
-    pattern = f"{before}%{f'0{digits}' if digits > 1 else ''}d{after}"
-    return pattern, [int(part[2]) for part in parts if part]
+    before, after = names.pop()
+    numbers = [part[2] for part in parts if part]
+    digits = min(map(len, numbers))
+    width = f"0{digits}" if digits > 1 else ""
+    return f"{before}%{width}d{after}", [*map(int, numbers)]
 
 
 def pattern_of(paths: Iterable[str]) -> str | None:
     """Return the pattern of pictures in one folder whose numbers follow each other; else None."""
     files = sorted(paths, key=natural_order)
-    numbering = _numbering(files) if len(files) > 1 and len({*map(os.path.dirname, files)}) == 1 else None
+    folders = {*map(os.path.dirname, files)}
+    numbering = _numbering(files) if len(files) > 1 and len(folders) == 1 else None
     if numbering is None or any(other - one != 1 for one, other in pairwise(numbering[1])):
         return None
     return os.path.join(os.path.dirname(files[0]), numbering[0])
@@ -396,7 +405,8 @@ def pattern_of(paths: Iterable[str]) -> str | None:
 
 def natural_order(path: str) -> list[tuple[int, str]]:
     """Return a key that sorts numbers in names by value: 2.png before 10.png."""
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
+    parts = re.split(r"(\d+)", path)
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
 def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:

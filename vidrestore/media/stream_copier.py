@@ -16,7 +16,7 @@ from av.rational import AVRational
 from av.stream import Discard, Stream
 
 from vidrestore.errors import MediaError
-from vidrestore.media.cut import APART, Cut, seconds
+from vidrestore.media.cut import INTERLEAVING_SECONDS, Cut, seconds
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.log import ErrorCollector, log_level
 from vidrestore.media.probe import (
@@ -31,7 +31,7 @@ from vidrestore.media.probe import (
 from vidrestore.media.sound import EncodedSound, encoder_of, rate_code
 
 _LONGEST_ROW = 12  # packets of sound, one after the other, whose times are repaired: a quarter of a second
-_FARTHEST = 1  # seconds that a packet of another kind is moved, whose time can't be known from its neighbours
+_MOST_MOVED_SECONDS = 1  # of a packet of another kind, whose neighbours don't tell its time
 _SURE = 3  # packets one after the other that state another sample rate; one may be damaged
 _COVERS = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}  # codec -> suffix, MIME type
 
@@ -63,7 +63,8 @@ def label(info: StreamInfo, attachment: str | None = None) -> str:
     """Return a stream in words, "stream 2 (subtitle: ass fra)", with the name of an attached file."""
     codec = attachment if info.kind == "attachment" else info.codec
     language = info.language if info.language != "und" else None
-    details = " ".join(part for part in (codec, language, f'"{info.title}"' if info.title else None) if part)
+    title = f'"{info.title}"' if info.title else None
+    details = " ".join(filter(None, (codec, language, title)))
     return f"stream {info.index} ({info.role}: {details})"
 
 
@@ -106,7 +107,7 @@ class Clock:
     @property
     def is_lost(self) -> bool:
         """True if the times of the last packet can't be repaired."""
-        far = self.stream.type != "audio" and abs(self.moved) > _FARTHEST
+        far = self.stream.type != "audio" and abs(self.moved) > _MOST_MOVED_SECONDS
         return self.row > _LONGEST_ROW or (self.row > 0 and far)
 
 
@@ -133,15 +134,14 @@ class StreamCopier:
     @property
     def damage(self) -> str | None:
         """The damage of the copied streams, in words; None without."""
-        corrupt = f"{self.corrupt} packets of the sound and other streams are marked corrupt"
-        undecoded = [
-            f"{'1 packet' if count == 1 else f'{count} packets'} of stream {index} can't be decoded, and "
-            f"{'is' if count == 1 else 'are'} silent"
-            for index, sound in self.encoded.items()
-            if (count := sound.undecoded)
-        ]
-        parts = (self.broken, corrupt if self.corrupt else None, *undecoded)
-        return "; ".join(part for part in parts if part) or None
+        signs = [self.broken] if self.broken else []
+        if self.corrupt:
+            signs.append(f"{self.corrupt} packets of the sound and other streams are marked corrupt")
+        for index, sound in self.encoded.items():
+            if count := sound.undecoded:
+                packets, are = ("1 packet", "is") if count == 1 else (f"{count} packets", "are")
+                signs.append(f"{packets} of stream {index} can't be decoded, and {are} silent")
+        return "; ".join(signs) or None
 
     def add(self, output: OutputContainer, index: int) -> None:
         """Add the stream of the source with this index to the output."""
@@ -282,8 +282,9 @@ class StreamCopier:
     def _seek(self) -> None:
         """Seek near the cut's beginning; not with subtitles, of which an early one may still be on screen."""
         subtitles = any(self.opened.streams[index].type == "subtitle" for index in self.clocks)
-        if self.cut and self.cut.start is not None and self.cut.start > APART and not subtitles:
-            self.opened.seek(int((self.cut.start - APART) * 1_000_000))
+        start = self.cut.start if self.cut else None
+        if start is not None and start > INTERLEAVING_SECONDS and not subtitles:
+            self.opened.seek(int((start - INTERLEAVING_SECONDS) * 1_000_000))
 
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
         """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`."""
@@ -315,10 +316,11 @@ class StreamCopier:
         index, time = self.latest
         stream = self.opened.streams[index]
         info, streams = describe_stream(stream), map(describe_stream, self.opened.streams)
+        name = label(info, getattr(stream, "name", None))
         place = "" if time is None else f" at {float(time):.3f} s"
         return MediaError(
-            f"{self.source}: {label(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
-            f"{way_out}, or use `drop={to_drop([info], streams)}`"
+            f"{self.source}: {name} can't be copied{place}: {reason}; {way_out}, or use "
+            f"`drop={to_drop([info], streams)}`"
         )
 
     def repairs(self) -> Iterator[str]:

@@ -25,7 +25,7 @@ from vidrestore.media.cut import Cut
 from vidrestore.media.damage import check_memory
 from vidrestore.media.matroska import unreadable_tracks
 from vidrestore.media.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
-from vidrestore.media.sound import NAMES, encoder_of
+from vidrestore.media.sound import SOUND_NAMES, encoder_of
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, label
 from vidrestore.options import DROPPABLE
@@ -56,6 +56,8 @@ def check_streams(
     """
     _check_numbers(source, drop)
     container = output.container
+
+    # try each stream in the container
     if source.is_alone or container in (Y4M, PICTURES):
         return ()
     with open_input(source.path) as opened:
@@ -66,6 +68,8 @@ def check_streams(
         spare = [info for info in streams if info not in copies and _is_spare(info, copies)]
         if refused := [info for info in streams if info not in copies + spare]:
             raise MediaError(_refusal_message(opened, source, output, refused, copies, samples))
+
+    # with `strict`, nothing may change
     if strict and (changed := spare + [info for info in copies if encoder_of(info, container)]):
         names = "; ".join(label(info) for info in changed)
         numbers = ",".join(str(info.index) for info in changed)
@@ -78,7 +82,8 @@ def check_streams(
 
 def _check_numbers(source: SourceInfo, drop: frozenset[str]) -> None:
     streams = _others(source)
-    unknown = sorted({word for word in drop if word.isdecimal()} - {str(info.index) for info in streams})
+    numbers = {word for word in drop if word.isdecimal()}
+    unknown = sorted(numbers - {str(info.index) for info in streams})
     if unknown:
         names = ", ".join(label(info) for info in streams) or "no stream but the video"
         raise MediaError(
@@ -100,23 +105,24 @@ def left_out_warning(
     if source.is_alone or output.container in (Y4M, PICTURES):
         return None
     copies = [info for info in source.streams if info.index in copied]
-    omissions = (info for info in _others(source, drop) if info not in copies)
-    names = [
-        f"{label(info)[:-1]}{f', {_SPARE[info.codec]}' if info.codec in _SPARE else ''})"
-        for info in omissions
-        if _is_spare(info, copies)
-    ]
+    names = []
+    for info in _others(source, drop):
+        if info not in copies and _is_spare(info, copies):
+            kind = f", {_SPARE[info.codec]}" if info.codec in _SPARE else ""
+            names.append(f"{label(info)[:-1]}{kind})")
     return f"{SUFFIXES[output.container]} can't hold {'; '.join(names)}: left out" if names else None
 
 
 def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> dict[int, str]:
     """Return the sound that is encoded again, in words, by the index of its stream."""
-    return {
-        info.index: f"stream {info.index}, {info.codec}: encoded again as {NAMES[encoder]}, which "
-        f"{output.suffix} can hold"
-        for info in source.streams
-        if info.index in copied and (encoder := encoder_of(info, output.container))
-    }
+    sentences = {}
+    for info in source.streams:
+        if info.index in copied and (encoder := encoder_of(info, output.container)):
+            sentences[info.index] = (
+                f"stream {info.index}, {info.codec}: encoded again as {SOUND_NAMES[encoder]}, which "
+                f"{output.suffix} can hold"
+            )
+    return sentences
 
 
 def _check_encodings(source: SourceInfo, streams: list[StreamInfo]) -> None:
@@ -238,7 +244,8 @@ def _refusal_message(
     copies: list[StreamInfo],
     samples: Samples,
 ) -> str:
-    names = "; ".join(label(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
+    attachments = [getattr(opened.streams[info.index], "name", None) for info in refused]
+    names = "; ".join(map(label, refused, attachments))
     way_out = f"use `drop={to_drop(refused, _others(source))}`"
     for container in ("matroska", "mp4", "mov"):
         if all(_holds(container, opened, info, samples) for info in refused + copies):

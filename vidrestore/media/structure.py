@@ -28,7 +28,7 @@ _GIF_LABELS = (0x01, 0xF9, 0xFE, 0xFF)  # extensions: text, the time of a frame,
 _TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place of its first byte, 0x47
 _TS_CHUNK = 65536  # packets that are looked at together
 _PIDS = 1 << 13
-_HEAD = 64  # bytes of a part that state its length
+_PART_HEAD_BYTES = 64  # these of a part state its length
 _DEEPEST_BOX = 10  # levels of boxes within each other that FFmpeg reads
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
@@ -83,9 +83,9 @@ class _Parts:
 
     def head(self) -> bytes:
         """Return the first bytes of a part, with zeros if it has fewer; none behind the last part."""
-        head = self.file.bytes(self.offset, _HEAD)
+        head = self.file.bytes(self.offset, _PART_HEAD_BYTES)
         ends = not head.strip(b"\0") and self.file.padded(self.offset)
-        return b"" if ends else head.ljust(_HEAD, b"\0")
+        return b"" if ends else head.ljust(_PART_HEAD_BYTES, b"\0")
 
     def skip(self, length: int) -> None:
         """Go on to the next part. Raises _BrokenError for 0 (no part begins here), and a part cut short."""
@@ -98,30 +98,40 @@ class _Parts:
 
 def _mp4(file: FileBytes) -> Iterator[str]:
     """Check boxes; fragments must be numbered, reach the end of the file, and match an index."""
-    numbers, places, index, stop = list[int](), set[int](), set[int](), 0
+    fragments, indexed = set[int](), set[int]()  # places of fragments, and those by the index
+    numbers: list[int] = []
+    stop = 0
+    # collect the fragments, up to the first thing that is no box
     for offset, kind, length in _boxes(file, 0, file.size):
-        if length == 0 and kind in _MP4_BOXES and not (places or kind == b"moof"):  # up to the end
+        is_known, is_fragment = kind in _MP4_BOXES, kind == b"moof"
+        if length == 0 and is_known and not (fragments or is_fragment):  # up to the end
             length = file.size - offset
-        if length < 8 or not (kind in _MP4_BOXES if places else kind.isalnum()):
+        is_box = is_known if fragments else kind.isalnum()
+        if length < 8 or not is_box:
             break
         stop = offset + length
-        if kind == b"moof":
-            places.add(offset)
+        if is_fragment:
+            fragments.add(offset)
             if file.bytes(offset + 12, 4) == b"mfhd":
                 numbers.append(file.number(offset + 20, 4))
         elif kind == b"moov" and stop <= file.size:
             yield from _inner_boxes(file, offset + 8, stop)
         elif kind == b"mfra":
-            index |= _index_places(file, offset + 8, stop)
+            indexed |= _index_places(file, offset + 8, stop)
+
+    # the last box must end with the file
     if stop > file.size:
         yield cut_short(stop - file.size)
-    elif places and not file.padded(stop):
+    elif fragments and not file.padded(stop):
         yield foreign(stop)
-    lost = sum(after - before - 1 for before, after in pairwise(numbers))
-    if lost and all(before < after for before, after in pairwise(numbers)):
+
+    # only numbers that always rise count what is missing between them
+    steps = [after - before for before, after in pairwise(numbers)]
+    lost = sum(steps) - len(steps)
+    if lost and all(step > 0 for step in steps):
         yield f"{lost} of its fragments are missing by their numbers"
-    elif len(index) > len(places):
-        yield f"{len(index) - len(places)} of its fragments are missing by its index"
+    elif len(indexed) > len(fragments):
+        yield f"{len(indexed) - len(fragments)} of its fragments are missing by its index"
 
 
 def _boxes(file: FileBytes, offset: int, stop: int) -> Iterator[tuple[int, bytes, int]]:
@@ -187,7 +197,8 @@ def _index_places(file: FileBytes, offset: int, stop: int) -> set[int]:
 
 def _avi(file: FileBytes) -> Iterator[str]:
     """Check chunks, which must be those of declared streams."""
-    streams, offset, stop, after = 100, 0, 0, b""
+    streams, stop = 100, 0
+    offset, after = 0, b""
     if (lacking := 8 + file.little(4, 4) - file.size) > 0:
         yield cut_short(lacking)
     while offset + 8 <= file.size:
@@ -201,7 +212,8 @@ def _avi(file: FileBytes) -> Iterator[str]:
             streams = int.from_bytes(head[32:36], "little")
         is_generic = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
         is_ours = kind[:2].isdigit() and int(kind[:2]) < streams and kind.replace(b"_", b"").isalnum()
-        if after == b"movi" and (not (is_generic or is_ours) or offset + 8 + length > file.size):
+        is_whole = offset + 8 + length <= file.size
+        if after == b"movi" and not (is_whole and (is_generic or is_ours)):
             raise _BrokenError(foreign(offset))
         if kind in (b"RIFF", b"LIST"):
             after = b"movi" if head[8:12] in (b"movi", b"rec ") else head[8:12]
@@ -216,18 +228,36 @@ def _transport_stream(file: FileBytes, size: int, first: int) -> Iterator[str]:
     counters = _Counters()
     for chunk in range(0, file.size, _TS_CHUNK * size):
         data = file.bytes(chunk, _TS_CHUNK * size)
-        rows = np.frombuffer(data, np.uint8, len(data) // size * size).reshape(-1, size)
+        whole_bytes = len(data) // size * size
+        rows = np.frombuffer(data, np.uint8, whole_bytes).reshape(-1, size)
         if (rows[:, first] != 0x47).any():
             yield "packets of the file are out of step: bytes are missing, or others between them"
             return
         counters.add(rows[:, first : first + 188])
-        rest = data[len(rows) * size :]
+        rest = data[whole_bytes:]
         if rest[first : first + 1] == b"\x47":
             yield f"the file is cut short: {size - len(rest)} bytes of its last packet are missing"
     if counters.headless:
         yield f"{counters.headless} packets of its streams lack the code that they begin with"
     if counters.jumps:
         yield f"packets of its streams are missing in {counters.jumps} places, by the packets' own counters"
+
+
+class _PacketHeads:
+    """Fields of the heads of packets of MPEG-TS, (n, 188): arrays with an entry a packet."""
+
+    def __init__(self, rows: NDArray[np.uint8]) -> None:
+        _, flags, low, control, length, indicators = rows[:, :6].T
+        wrong = flags & 0x80 > 0  # as reported by the receiver
+        adapted = control & 0x20 > 0
+        discontinuous = (length > 0) & (indicators & 0x80 > 0)
+        self.pid = (flags & 0x1F).astype(np.int64) << 8 | low
+        self.counter = control.astype(np.int64) & 0xF
+        self.encrypted = control & 0xC0 > 0
+        self.filled = control & 0x10 > 0
+        self.marked = wrong | (adapted & discontinuous)
+        self.begins = self.filled & ~wrong & (flags & 0x40 > 0)
+        self.content = np.where(adapted, 5 + length.astype(np.int64), 4)  # its place in the packet
 
 
 class _Counters:
@@ -243,30 +273,34 @@ class _Counters:
 
     def add(self, packets: NDArray[np.uint8]) -> None:
         rows = np.concatenate([self._last, packets])
-        wrong = rows[:, 1] & 0x80 > 0  # as reported by the receiver
-        pid = (rows[:, 1] & 0x1F).astype(np.int64) << 8 | rows[:, 2]
-        adapted, filled = rows[:, 3] & 0x20 > 0, rows[:, 3] & 0x10 > 0
-        marked = wrong | (adapted & (rows[:, 4] > 0) & (rows[:, 5] & 0x80 > 0))
-        begins = filled & ~wrong & (rows[:, 1] & 0x40 > 0)
-        place = np.minimum(np.where(adapted, 5 + rows[:, 4].astype(np.int64), 4), 185)
-        number = np.arange(len(rows))
-        prefix = np.stack([rows[number, place + step] for step in range(3)], 1)
-        starts = (prefix == (0, 0, 1)).all(1)
-        self._streams[pid[begins & starts]] = True
-        odd = (
-            begins & ~starts & self._streams[pid] & (place < 185) & (rows[:, 3] & 0xC0 == 0)
-        )  # not encrypted
-        self.headless += int(odd[len(self._last) :].sum())
-        table = np.maximum.accumulate(np.where(pid == 0, number, -1))  # the last table before each packet
+        heads, numbers = _PacketHeads(rows), np.arange(len(rows))
+        pid, marked = heads.pid, heads.marked
 
-        used = np.flatnonzero((self._streams[pid] & (filled | marked)) | (pid == 0))
+        # where a whole packet (PES) begins, its code must follow the head
+        place = np.minimum(heads.content, 185)
+        prefix = np.stack([rows[numbers, place + step] for step in range(3)], 1)
+        has_code = (prefix == (0, 0, 1)).all(1)
+        self._streams[pid[heads.begins & has_code]] = True
+        readable = (place < 185) & ~heads.encrypted
+        headless = heads.begins & ~has_code & self._streams[pid] & readable
+        self.headless += int(headless[len(self._last) :].sum())
+
+        # pairs of packets that follow each other in a stream
+        counted = self._streams[pid] & (heads.filled | marked)
+        used = np.flatnonzero(counted | (pid == 0))
         order = used[np.argsort(pid[used], kind="stable")]
         before, after = order[:-1], order[1:]
-        same = (pid[before] == pid[after]) & (pid[after] > 0)
-        rise = (rows[after, 3].astype(np.int64) - rows[before, 3]) & 0xF
-        joined = begins[after] & (table[after] > before)
-        self.jumps += int((same & (rise > 1) & ~(marked[before] | marked[after] | joined)).sum())
-        self._last = rows[np.sort(np.append(before[pid[before] != pid[after]], order[-1:]))]
+        same_stream = pid[before] == pid[after]
+        rise = (heads.counter[after] - heads.counter[before]) & 0xF
+
+        # a file that was joined to another begins with its table of programs
+        table = np.maximum.accumulate(np.where(pid == 0, numbers, -1))  # the last before each packet
+        joined = heads.begins[after] & (table[after] > before)
+        allowed = marked[before] | marked[after] | joined | (pid[after] == 0)
+        self.jumps += int((same_stream & (rise > 1) & ~allowed).sum())
+
+        latest = np.append(before[~same_stream], order[-1:])
+        self._last = rows[np.sort(latest)]
 
 
 def _flv(file: FileBytes) -> Iterator[str]:
@@ -294,7 +328,8 @@ def _asf(file: FileBytes) -> Iterator[str]:
     count, flags, size, largest = struct.unpack_from("<Q24xIII", header, place + 56)
     if flags & 1 or not size or size != largest:  # a broadcast of unknown length
         return
-    first, room = stop + 50, (file.size - stop - 50) // size
+    first = stop + 50
+    room = (file.size - first) // size
     if room < count:
         yield cut_short((count - room) * size)
     kind = file.number(first)
@@ -336,13 +371,18 @@ def _ogg(file: FileBytes) -> Iterator[str]:
         parts.skip(length if head.startswith(b"OggS") else 0)
         page = file.bytes(offset, length)
         flags, serial, number, checksum = struct.unpack_from("<5xB8xIII", page)
-        crc = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+        unsigned = page[:22] + bytes(4) + page[26:]
+        crc = zlib.crc32(unsigned.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
         if int(f"{crc:032b}"[::-1], 2) != checksum:
             yield f"the checksum of the page at byte {offset} is wrong"
-        if serial in numbers and not flags & 2 and number != (numbers[serial] + 1) % (1 << 32):
+        follows = serial in numbers and not flags & 2
+        if follows and number != (numbers[serial] + 1) % (1 << 32):
             yield f"pages are missing before byte {offset}, by their numbers"
         numbers[serial] = number
-        ended = ended - {serial} if flags & 2 else ended | {serial} if flags & 4 else ended
+        if flags & 2:
+            ended.discard(serial)
+        elif flags & 4:
+            ended.add(serial)
     if numbers.keys() - ended:
         yield "the file is cut short: the last page of a stream isn't marked as its end"
 

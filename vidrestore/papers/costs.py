@@ -38,21 +38,21 @@ from vidrestore.papers.training_groups import ClipGroups, divided
 from vidrestore.weights import Model, build_network
 from vidrestore.weights.manifest import Card
 
-SIDE = 256  # pixels of the picture that multiply-adds are counted of
-BATCH = 64  # groups of a training step
+COUNTED_SIDE = 256  # pixels of the picture that multiply-adds are counted of
+COUNTED_GROUPS = 64  # groups of a training step
 TIMED_STEPS, FIRST_STEPS = 5, 2  # steps that are timed, after those that fill caches
 HELD_OUT_SHARE = 0.2  # of the training videos, for validation
 OVERHEAD_ROW = "overhead"  # stands for the test set
 UNTRAINED = "untrained"  # stands for the weights of networks that are built here
-PROTOCOLS = {
+COST_PROTOCOLS = {
     "picture-costs": (
         "parameters: millions that are learned",
-        f"multiply_adds: billions, of the products and convolutions of {SIDE}x{SIDE} pixels, without the "
-        "sampling of taps, norms and activations",
+        f"multiply_adds: billions, of the products and convolutions of {COUNTED_SIDE}x{COUNTED_SIDE} pixels, "
+        "without the sampling of taps, norms and activations",
     ),
     "patch-costs": (
         "parameters: millions that are learned",
-        f"epoch_seconds: steps of {BATCH} groups of {CLIP} patches, forwards, backwards and "
+        f"epoch_seconds: steps of {COUNTED_GROUPS} groups of {CLIP} patches, forwards, backwards and "
         "Adam's update, as many as 80 % of the training videos give; on this machine",
         "test_seconds: all frames of the test set, decoded before; on this machine",
     ),
@@ -68,7 +68,7 @@ def parameters_of(network: nn.Module) -> float:
 def multiply_adds_of(network: nn.Module) -> float:
     """Return the billions of multiply-adds of a picture network on one picture of 256x256."""
     with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
-        network(torch.empty(1, 3, SIDE, SIDE, device=next(network.parameters()).device))
+        network(torch.empty(1, 3, COUNTED_SIDE, COUNTED_SIDE, device=next(network.parameters()).device))
     return float(counter.get_total_flops() / 2e9)
 
 
@@ -94,7 +94,8 @@ class Workload:
 
 def read_workload(table: Table, data: Path) -> Workload:
     """Return the workload of a table's videos in the folder `data`. Raises DatasetError."""
-    part, stride = table.sets[0], table.settings["stride"]
+    part = table.sets[0]
+    stride = table.settings["stride"]
     training, tests = (find(part.dataset, data, split) for split in ("train", part.split))
     clips = [gray_video(clip, part.lines) for clip in divided(cast("Sequences", training), HELD_OUT_SHARE)[0]]
     groups = len(ClipGroups(clips, PATCH, stride, CLIP))
@@ -111,7 +112,7 @@ def patch_costs(network: nn.Module, workload: Workload | None, device: str) -> V
     if workload is None:
         return values
     network = network.to(device)
-    steps = math.ceil(workload.groups / BATCH)
+    steps = math.ceil(workload.groups / COUNTED_GROUPS)
     values["epoch_seconds"] = steps * step_seconds(network, device)
     values["test_seconds"] = recovery_seconds(network, workload, device)
     return values
@@ -120,7 +121,7 @@ def patch_costs(network: nn.Module, workload: Workload | None, device: str) -> V
 def step_seconds(network: nn.Module, device: str) -> float:
     """Return the seconds of a training step on a batch of drawn groups."""
     recovering: Any = network.train()
-    clean = 255 * torch.rand(BATCH, CLIP, PATCH**2, device=device)
+    clean = 255 * torch.rand(COUNTED_GROUPS, CLIP, PATCH**2, device=device)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.0)
     times = [_now(device)]
     for _ in range(FIRST_STEPS + TIMED_STEPS):
@@ -156,7 +157,7 @@ def overhead_metrics(table: Table) -> tuple[str, ...]:
 def overhead_protocol(table: Table) -> tuple[str, ...]:
     """Return how the overhead of a table's systems is counted; empty if the table has none."""
     metrics = overhead_metrics(table)
-    return tuple(line for line in PROTOCOLS["picture-costs"] if line.partition(":")[0] in metrics)
+    return tuple(line for line in COST_PROTOCOLS["picture-costs"] if line.partition(":")[0] in metrics)
 
 
 def overhead_rows(table: Table, systems: Sequence[System], system_names: Sequence[str]) -> Iterator[Row]:
@@ -200,7 +201,7 @@ def evaluate_costs(
             (published,) = part.published.get(system.name, ({},))
             rows.append(Row(title, part.title, values, published, system.weights))
         notes += [] if workload else [f"seconds need the videos of {part.title}: `data`"]
-    protocol = PROTOCOLS[table.protocol]
+    protocol = COST_PROTOCOLS[table.protocol]
     notes += table.remarks
     return Result(
         table.name, table.title, "published", tuple(rows), protocol, tuple(notes), source=table.source

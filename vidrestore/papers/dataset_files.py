@@ -123,8 +123,11 @@ def _size(picture: Tensor) -> str:
 
 def _middle(picture: Tensor, height: int, width: int) -> Tensor:
     """Crop (3, H, W) to a size around its middle; a smaller picture is unchanged."""
-    top, left = (picture.shape[1] - height) // 2, (picture.shape[2] - width) // 2
-    return picture[:, top : top + height, left : left + width] if top >= 0 and left >= 0 else picture
+    top = (picture.shape[1] - height) // 2
+    left = (picture.shape[2] - width) // 2
+    if min(top, left) < 0:
+        return picture
+    return picture[:, top : top + height, left : left + width]
 
 
 def clean_frames(sequence: FrameSequence) -> Iterator[Tensor]:

@@ -26,7 +26,7 @@ from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequenc
 Kind = Literal["pairs", "clips"]  # pairs of pictures, or clips of frames
 # of the pictures in releases; masks beside them are .bmp
 PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
-VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
+DATASET_VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
 MOST_NAMES = 8  # most names in a message
 
 
@@ -127,11 +127,11 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
         return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.expected}")
     entries = listing(root)
     more = f" and {len(entries) - MOST_NAMES} more" if len(entries) > MOST_NAMES else ""
+    places = ", ".join(f"{folder}/" for folder in dataset.folders)
+    names = ", ".join(entries[:MOST_NAMES]) or "nothing"
     return DatasetError(
-        f"{root}: no {dataset.title}, split {split}, there or in "
-        f"{', '.join(f'{folder}/' for folder in dataset.folders)}; found "
-        f"{', '.join(entries[:MOST_NAMES]) or 'nothing'}{more}; expected {dataset.expected}; unpack the "
-        "release there as it is, or name the folder that holds it"
+        f"{root}: no {dataset.title}, split {split}, there or in {places}; found {names}{more}; expected "
+        f"{dataset.expected}; unpack the release there as it is, or name the folder that holds it"
     )
 
 
@@ -152,12 +152,8 @@ def folders(root: Path, pattern: str) -> list[Path]:
         if all((folder / part).is_dir() for folder in matches):
             matches = [folder / part for folder in matches]
             continue
-        matches = [
-            folder / name
-            for folder in matches
-            for name in listing(folder)
-            if fnmatch(name.lower(), part.lower()) and (folder / name).is_dir()
-        ]
+        entries = (folder / name for folder in matches for name in listing(folder))
+        matches = [path for path in entries if fnmatch(path.name.lower(), part.lower()) and path.is_dir()]
     return matches
 
 
@@ -186,7 +182,8 @@ def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
 
 def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: str) -> Iterator[File]:
     """Yield the pairs of two folders, sorted by the degraded pictures."""
-    pictures, cleans = _pictures(degraded), _pictures(clean)
+    pictures = _pictures(degraded)
+    cleans = _pictures(clean)
     matches = {stem: match for stem in pictures if (match := re.fullmatch(layout.names, stem))}
     partners = {stem: match.expand(layout.clean_names) for stem, match in matches.items()}
     members = {*partners, *(partners.values() if degraded == clean else ())}
@@ -225,7 +222,7 @@ def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ..
 def _clips(root: Path, layout: Clips) -> Iterator[FrameSequence]:
     for folder in folders(root, layout.folder):
         if layout.videos:
-            files = (name for name in listing(folder) if name.lower().endswith(VIDEO_SUFFIXES))
+            files = (name for name in listing(folder) if name.lower().endswith(DATASET_VIDEOS))
             yield from (FrameSequence(Path(name).stem, folder, (name,), video=True) for name in files)
         else:
             yield from _frame_clips(root, folder, layout)
@@ -238,7 +235,8 @@ def _frame_clips(root: Path, folder: Path, layout: Clips) -> Iterator[FrameSeque
     for name in _listed(root / layout.listed) if layout.listed else listing(folder):
         if name in layout.without or (layout.only and name not in layout.only):
             continue
-        large, small = folder / name, small_root / name if small_root else None
+        large = folder / name
+        small = small_root / name if small_root else None
         frames = _pictures(large)
         _check_frames(root, large, len(frames), layout)
         if not frames:

@@ -55,7 +55,8 @@ class PrintedForm:
 
 def printed_form(model: Model, systems: Collection[str] = (), column: str = "") -> PrintedForm:
     """Return the system that a network is in a table with these `systems` and columns of this meaning."""
-    family, config = model.card.family, cast("Any", model.network.config)
+    family = model.card.family
+    config = cast("Any", model.network.config)
     if family == "mb-taylorformer":
         return _taylorformer_form(config, systems)
     if family == "vsr-transformer":
@@ -125,10 +126,11 @@ def _taylorformer_form(config: mb_taylorformer.MBTaylorFormerConfig, systems: Co
 
 def _differences(config: Any, base: Any, names: Collection[str]) -> dict[str, str]:
     """Return the settings among `names` that differ from those of `base`, in words."""
+    printed = {name: getattr(base, name) for name in vars(config) if name in names}
     return {
-        name: f"{name} = {value} (printed: {getattr(base, name)})"
-        for name, value in vars(config).items()
-        if name in names and value != getattr(base, name)
+        name: f"{name} = {getattr(config, name)} (printed: {value})"
+        for name, value in printed.items()
+        if value != getattr(config, name)
     }
 
 
@@ -144,13 +146,9 @@ def _ablations(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     published = mb_taylorformer.B
     fixed = config.embedding != published.embedding
     limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
-    parts = (
-        f"-{config.embedding}" * fixed,
-        "-p" * (not config.chain),
-        limit * (config.offset_limit != published.offset_limit and not fixed),
-        "-no-cpe" * (config.attention.position == "none"),
-    )
-    return "".join(parts)
+    names = f"-{config.embedding}" * fixed + "-p" * (not config.chain)
+    names += limit * (config.offset_limit != published.offset_limit and not fixed)
+    return names + "-no-cpe" * (config.attention.position == "none")
 
 
 # settings of the attention that a reader would see; the others are added to denominators

@@ -28,7 +28,7 @@ from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
 
 T = TypeVar("T")
 Recovering = Callable[[Tensor], Tensor]  # groups of patches, (B, T, M) -> (B, T, N)
-WHITE = 255.0
+WHITE_LEVEL = 255.0
 
 
 @dataclass(frozen=True)

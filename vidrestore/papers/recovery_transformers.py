@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import check_measurements, normalised_attention, weighted_attention
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
-from vidrestore.papers.recovery import WHITE, Recovering, RecoverySystem, builder
+from vidrestore.papers.recovery import WHITE_LEVEL, Recovering, RecoverySystem, builder
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class UnfoldedTransformer(RecoverySystem):
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`. W_b precedes the attention, so one product yields q and W_b y."""
-        embed = Product(self.embedding.weight / WHITE, dtype, linear)
-        output = Product(WHITE * self.output.weight, dtype, linear)
+        embed = Product(self.embedding.weight / WHITE_LEVEL, dtype, linear)
+        output = Product(WHITE_LEVEL * self.output.weight, dtype, linear)
         blocks = [
             Product(torch.cat(pair), dtype, linear) for pair in zip(self.attending, self.mapping, strict=True)
         ]
@@ -85,7 +85,7 @@ class UnfoldedTransformer(RecoverySystem):
             for block in blocks:
                 queries, values = on_tokens(block, tokens).chunk(2, dim=-1)
                 tokens = F.relu(attention(queries) @ values)
-            return on_tokens(output, tokens) + WHITE * self.output.bias
+            return on_tokens(output, tokens) + WHITE_LEVEL * self.output.bias
 
         return recover
 
@@ -97,7 +97,7 @@ def _glorot(blocks: int, width: int) -> Tensor:
 
 
 # frames over which the slowest sinusoid turns by one radian (Vaswani et al. 2017)
-LONGEST = 10_000.0
+LONGEST_WAVE = 10_000.0
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class VitConfig:
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Return (length, width): sines, then cosines of positions, at frequencies from 1 to 1 / `LONGEST`."""
-    frequencies = torch.exp(-math.log(LONGEST) * torch.arange(width // 2) / (width // 2))
+    """Return (length, width): sines, then cosines of positions, at frequencies from 1 to 1 / LONGEST_WAVE."""
+    frequencies = torch.exp(-math.log(LONGEST_WAVE) * torch.arange(width // 2) / (width // 2))
     angles = torch.arange(length)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
@@ -132,9 +132,12 @@ class VitBlock(nn.Module):
     def __init__(self, config: VitConfig) -> None:
         super().__init__()
         width = config.width
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.projection = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
-        self.expand, self.contract = nn.Linear(width, config.hidden), nn.Linear(config.hidden, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.projection = nn.Linear(width, width)
+        self.expand = nn.Linear(width, config.hidden)
+        self.contract = nn.Linear(config.hidden, width)
 
 
 class Vit(RecoverySystem):
@@ -155,11 +158,11 @@ class Vit(RecoverySystem):
         blocks = [BlockAt(cast(VitBlock, block), self.config.heads, dtype, linear) for block in self.blocks]
 
         def recover(measurements: Tensor) -> Tensor:
-            tokens = embed(measurements / WHITE)
+            tokens = embed(measurements / WHITE_LEVEL)
             tokens = tokens + sinusoids(tokens.shape[1], tokens.shape[2]).to(tokens)
             for block in blocks:
                 tokens = block(tokens)
-            return WHITE * output(self.norm(tokens))
+            return WHITE_LEVEL * output(self.norm(tokens))
 
         return recover
 
@@ -168,7 +171,8 @@ class Affine:
     """A linear layer whose product is in `dtype`, whatever the dtype of the tokens."""
 
     def __init__(self, layer: nn.Linear, dtype: torch.dtype, linear: type[Linear]) -> None:
-        self.product, self.bias = Product(layer.weight, dtype, linear), layer.bias
+        self.product = Product(layer.weight, dtype, linear)
+        self.bias = layer.bias
 
     def __call__(self, tokens: Tensor) -> Tensor:
         result = on_tokens(self.product, tokens)
@@ -179,7 +183,9 @@ class BlockAt:
     """A block on tokens (B, T, width)."""
 
     def __init__(self, block: VitBlock, heads: int, dtype: torch.dtype, linear: type[Linear]) -> None:
-        self.norm1, self.norm2, self.heads = block.norm1, block.norm2, heads
+        self.norm1 = block.norm1
+        self.norm2 = block.norm2
+        self.heads = heads
         layers = (block.qkv, block.projection, block.expand, block.contract)
         self.qkv, self.projection, self.expand, self.contract = (
             Affine(layer, dtype, linear) for layer in layers

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,15 @@ MATLAB_LUMA = (65.481, 128.553, 24.966)  # weights of rgb2ycbcr for R, G, B in [
 def rgb_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR over all samples and SSIM as the mean of the channels; uint8, or floats in [0, 1]."""
     top = 255.0 if restored.dtype == torch.uint8 else 1.0
-    output, target = channels_last(restored), channels_last(clean)
+    output = channels_last(restored)
+    target = channels_last(clean)
     return {"psnr": psnr(output, target, top), "ssim": ssim(output, target, top)}
 
 
 def luma_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR and SSIM of BasicSR's Y (BT.601, limited range, not rounded) of uint8 pictures."""
-    output, target = basicsr_luma(restored), basicsr_luma(clean)
+    output = basicsr_luma(restored)
+    target = basicsr_luma(clean)
     return {"psnr": psnr(output, target), "ssim": ssim(output, target)}
 
 
@@ -84,7 +87,8 @@ def matlab_luma(picture: Tensor) -> NDArray[np.uint8]:
 
 def matlab_luma_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR and SSIM of `matlab_luma` of uint8 pictures, as the deraining papers' scripts do."""
-    output, target = matlab_luma(restored), matlab_luma(clean)
+    output = matlab_luma(restored)
+    target = matlab_luma(clean)
     return {"psnr": psnr(output, target), "ssim": ssim(output, target)}
 
 
@@ -101,17 +105,18 @@ def volume_ssim(restored: Tensor, clean: Tensor, top: float) -> float:
     """Return the SSIM of a colour picture read as a volume, as MATLAB's `ssim` does: an 11x11x11 Gaussian
     window that mixes the channels, borders padded by replication, the mean over all positions.
     """
-    a, b = restored.double(), clean.double()
-    mean_a, mean_b = _smooth(a), _smooth(b)
-    variance_a, variance_b = _smooth(a * a) - mean_a**2, _smooth(b * b) - mean_b**2
+    a = restored.double()
+    b = clean.double()
+    mean_a = _smooth(a)
+    mean_b = _smooth(b)
+    variance_a = _smooth(a * a) - mean_a**2
+    variance_b = _smooth(b * b) - mean_b**2
     covariance = _smooth(a * b) - mean_a * mean_b
-    c1, c2 = (SSIM_K1 * top) ** 2, (SSIM_K2 * top) ** 2
-    index = (
-        (2 * mean_a * mean_b + c1)
-        * (2 * covariance + c2)
-        / ((mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2))
-    )
-    return float(index.mean())
+    c1 = (SSIM_K1 * top) ** 2
+    c2 = (SSIM_K2 * top) ** 2
+    likeness = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
+    most = (mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2)
+    return float((likeness / most).mean())
 
 
 def _smooth(volume: Tensor) -> Tensor:
@@ -168,7 +173,8 @@ def measure_pictures(
     table: Table, part: TableSet, pairs: Sequence[Pair], systems: Sequence[System], shown_count: int
 ) -> Iterator[ClipMetrics]:
     """Yield the metrics of every system on every picture, with a comparison of the first `shown_count`."""
-    task, column = table.settings["task"], part.columns[0]
+    task = table.settings["task"]
+    column = part.columns[0]
     restorers = [picture_restorer(task, system) for system in systems]
     for number, pair in enumerate(pairs):
         degraded, clean = read_pair(pair)
@@ -229,7 +235,8 @@ def measure_enlarging(
     """Yield the metrics of every system and channel on every clip. `measured_frames` are the indices of the
     frames to enlarge and measure, all of them if empty.
     """
-    enlargers, channels = [enlarger(system) for system in systems], table.settings["channels"]
+    enlargers = [enlarger(system) for system in systems]
+    channels = table.settings["channels"]
     for number, sequence in enumerate(sequences):
         clean = stacked(map(_cropped, clean_frames(sequence)), sequence.name)
         small = small_frames(sequence, clean, bool(table.settings.get("made")))
@@ -238,7 +245,7 @@ def measure_enlarging(
         for system, enlarge in zip(systems, enlargers, strict=True):
             by_channel, comparison = _enlarged_metrics(enlarge, small, clean, indices, channels, middle)
             for channel, values in by_channel.items():
-                frames = {metric: tuple(value[metric] for value in values) for metric in values[0]}
+                frames = {metric: tuple(map(itemgetter(metric), values)) for metric in values[0]}
                 yield ClipMetrics(
                     system.name, part.name, channel, sequence.name, frames, system.weights, comparison
                 )
@@ -275,11 +282,11 @@ def small_frames(sequence: FrameSequence, clean: Tensor, downscale: bool) -> Ten
     if downscale or not sequence.degraded:
         return torch.stack([eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean])
     small = stacked(picture_frames(sequence.degraded), sequence.name)
-    if (*small.shape[-2:],) != tuple(side // SCALE for side in clean.shape[-2:]):
+    height, width = (side // SCALE for side in clean.shape[-2:])
+    if tuple(small.shape[-2:]) != (height, width):
         raise DatasetError(
             f"{sequence.degraded_folder}: frames of {small.shape[-1]}x{small.shape[-2]}, but a quarter of "
-            f"the clean ones is {clean.shape[-1] // SCALE}x{clean.shape[-2] // SCALE}; unpack the release "
-            "again"
+            f"the clean ones is {width}x{height}; unpack the release again"
         )
     return small
 

@@ -35,7 +35,7 @@ from vidrestore.sensing.recover import recovery_clips
 FRAMES = 200  # most of a video
 CLIP = 20
 PATCH = 16
-RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
+PRINTED_RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def fits(system: System, table: Table, column: str) -> bool:
     assert system.model is not None
     config = system.network.config
     measurements = getattr(config, "measurements", None)
-    rate = round(measurements / config.patch**2, RATE_DIGITS) if measurements else None
+    rate = round(measurements / config.patch**2, PRINTED_RATE_DIGITS) if measurements else None
     if config.patch != PATCH or rate != setting.rate:
         return False
     if setting.depth not in (None, depth_of(config)):
@@ -142,7 +142,8 @@ def gray_video(sequence: FrameSequence, lines: int, most_frames: int = FRAMES) -
 def downscaled(frames: Tensor, lines: int) -> Tensor:
     """Downscale by area means: (T, H, W) uint8 -> (T, lines, floor(W * lines / H)) uint8."""
     height, width = frames.shape[1:]
-    down, right = area_matrix(height, lines), area_matrix(width, width * lines // height)
+    down = area_matrix(height, lines)
+    right = area_matrix(width, width * lines // height)
     small: Tensor = (down @ frames.double() @ right.mT).round_()
     return small.to(torch.uint8)
 
@@ -211,14 +212,14 @@ def restored_video(
 def gray_comparison(source: Tensor, restored: Tensor, clean: Tensor) -> Comparison:
     """Return the middle frame of videos (T, H, W) on the 0-255 scale."""
     middle = len(clean) // 2
-    pictures = [
-        video[middle].round().clamp(0, 255).to(torch.uint8)[..., None].expand(-1, -1, 3).numpy()
-        for video in (source, restored, clean)
-    ]
+    pictures = []
+    for video in (source, restored, clean):
+        picture = video[middle].round().clamp(0, 255).to(torch.uint8)
+        pictures.append(picture[..., None].expand(-1, -1, 3).numpy())
     return Comparison(middle, *pictures)
 
 
-PROTOCOL = (
+PATCH_PROTOCOL = (
     "gray frames (BT.601, 8 bits), the first 200 of each video; Avenue and ShanghaiTech at 160 lines (area "
     "means)",
     f"patches of {PATCH}x{PATCH}, {{stride}} pixels apart, the last ones flush with the border; each pixel "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -61,11 +62,10 @@ class Protocol:
 def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     columns = [column for part in table.sets for column in part.columns]
     settings = [sensed_patches.setting_of(table, column) for column in columns]
-    stride, clip = (
-        " or ".join(map(str, sorted(set(values))))
-        for values in zip(*((setting.stride, setting.clip) for setting in settings), strict=True)
-    )
-    return tuple(line.format(stride=stride, clip=clip) for line in sensed_patches.PROTOCOL)
+    strides = {setting.stride for setting in settings}
+    clips = {setting.clip for setting in settings}
+    stride, clip = (" or ".join(map(str, sorted(values))) for values in (strides, clips))
+    return tuple(line.format(stride=stride, clip=clip) for line in sensed_patches.PATCH_PROTOCOL)
 
 
 def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     return tuple(line.format(**words) for line in rgb_protocols.ENLARGING_PROTOCOL)
 
 
-PROTOCOLS = {
+TABLE_PROTOCOLS = {
     "patches": Protocol(
         sensed_patches.measure,
         PATCH_FAMILIES,
@@ -132,11 +132,11 @@ def evaluate_table(
     too small.
     """
     table = read_table(name)
-    if table.protocol in costs.PROTOCOLS:
+    if table.protocol in costs.COST_PROTOCOLS:
         if sets:
             raise OptionError(f"{name}: has no test sets to choose; remove `sets`")
         return costs.evaluate_costs(table, data, weights, system_names, device, on_progress)
-    protocol = PROTOCOLS[table.protocol]
+    protocol = TABLE_PROTOCOLS[table.protocol]
     parts = _select_sets(table, sets)
     measured = [part for part in parts if part.dataset]
     test_sets = {part.name: _find_set(table, part, data) for part in measured}
@@ -151,20 +151,19 @@ def evaluate_table(
     for part in measured:
         clips += _measured(table, part, test_sets[part.name], systems, protocol, on_progress)
     plots = tuple(figures.plots(table, parts, clips))
+    rows = [*_rows(table, parts, clips, system_names, protocol.pooled), *figures.frame_rows(table, plots)]
+    rows += costs.overhead_rows(table, systems, system_names)
+    titles = {clip.system: title_of(table, clip.system) for clip in clips}
     return Result(
         name,
         table.title,
         "published",
-        (
-            *_rows(table, parts, clips, system_names, protocol.pooled),
-            *figures.frame_rows(table, plots),
-            *costs.overhead_rows(table, systems, system_names),
-        ),
+        tuple(rows),
         (*protocol.lines(table, test_sets.values()), *costs.overhead_protocol(table)),
         (*weights_notes(systems, table), *table.remarks),
         table.source,
         tuple(clips),
-        {clip.system: title_of(table, clip.system) for clip in clips},
+        titles,
         table.column,
         plots,
     )
@@ -290,26 +289,27 @@ def belongs(table: Table, column: str, clip: ClipMetrics) -> bool:
 
 def mean_of(clips: Sequence[ClipMetrics], pooled: bool) -> Values:
     """Return the mean over all frames together if `pooled`, else the mean over the clips' means."""
-    metrics = clips[0].frames
-    if pooled:
-        return {
-            metric: mean_of_frames(value for clip in clips for value in clip.frames[metric])
-            for metric in metrics
-        }
-    return {metric: mean_of_frames(clip.means[metric] for clip in clips) for metric in metrics}
+    means = {}
+    for metric in clips[0].frames:
+        values = [clip.means[metric] for clip in clips]
+        if pooled:
+            values = [value for clip in clips for value in clip.frames[metric]]
+        means[metric] = mean_of_frames(values)
+    return means
 
 
 def _means_of_sets(
     table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipMetrics], pooled: bool
 ) -> Iterator[Entry]:
     """Yield the mean over the sets of each system that was measured on all of them."""
-    per_set = [
-        {entry[:2]: entry for entry in _measured_values(table, part, column, clips, pooled)}
-        for part in parts
-        if part.dataset
-    ]
+    per_set = []
+    for part in parts:
+        if part.dataset:
+            values = _measured_values(table, part, column, clips, pooled)
+            per_set.append({entry[:2]: entry for entry in values})
     for key in per_set[0]:
         entries = [by_key[key] for by_key in per_set if key in by_key]
         if len(entries) == len(per_set):
-            means = {metric: fmean(entry[2][metric] for entry in entries) for metric in entries[0][2]}
+            metrics = [entry[2] for entry in entries]
+            means = {metric: fmean(map(itemgetter(metric), metrics)) for metric in metrics[0]}
             yield *key, means, sum(entry[3] for entry in entries)

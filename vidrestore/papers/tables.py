@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.results import NAMES, WITHOUT_WEIGHTS, System, Values, with_unique_labels
+from vidrestore.evaluation.results import SYSTEM_TITLES, WITHOUT_WEIGHTS, System, Values, with_unique_labels
 from vidrestore.papers.printed_forms import printed_form
 from vidrestore.weights import load_model, read_manifest
 
@@ -74,10 +74,9 @@ def read_table(name: str) -> Table:
     overhead = {system: _cell(cell, OVERHEAD) for system, cell in content.pop("overhead", {}).items()}
     sets = []
     for part in content.pop("sets", []):
-        published = {
-            system: tuple(_cell(cell, metrics) for cell in cells)
-            for system, cells in part.pop("published").items()
-        }
+        published = {}
+        for system, cells in part.pop("published").items():
+            published[system] = tuple(_cell(cell, metrics) for cell in cells)
         sets.append(TableSet(**part | {"columns": tuple(part["columns"])}, published=published))
     return Table(name, **required, sets=tuple(sets), settings=content, overhead=overhead, remarks=remarks)
 
@@ -90,7 +89,7 @@ def _cell(text: str, metrics: Sequence[str]) -> Values:
 
 def title_of(table: Table, system: str) -> str:
     """Return the name of a system as the paper writes it."""
-    return table.systems.get(system, NAMES.get(system, system))
+    return table.systems.get(system, SYSTEM_TITLES.get(system, system))
 
 
 def find_systems(

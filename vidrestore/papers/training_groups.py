@@ -35,7 +35,9 @@ class ClipGroups:
     """All groups of some clips (T, H, W) uint8, by number: clip by clip, then in time, then by place."""
 
     def __init__(self, clips: Sequence[Tensor], patch: int, stride: int, frames: int) -> None:
-        self.clips, self.patch, self.frames = clips, patch, frames
+        self.clips = clips
+        self.patch = patch
+        self.frames = frames
         self.corners = [Grid(clip.shape[1], clip.shape[2], patch, stride).corners() for clip in clips]
         counts = [len(clip) // frames * len(places) for clip, places in zip(clips, self.corners, strict=True)]
         self.ends = np.cumsum(counts)
@@ -46,7 +48,8 @@ class ClipGroups:
     def group(self, number: int) -> Tensor:
         """Return one group, (frames, N) uint8."""
         index = int(np.searchsorted(self.ends, number, side="right"))
-        clip, places = self.clips[index], self.corners[index]
+        clip = self.clips[index]
+        places = self.corners[index]
         part, place = divmod(number - int(self.ends[index - 1] if index else 0), len(places))
         row, column = places[place].tolist()
         span = slice(part * self.frames, (part + 1) * self.frames)
@@ -64,14 +67,17 @@ class EpochSource(BatchSource):
     """Batches of groups: every epoch has each group once, in an order that depends on the seed."""
 
     def __init__(self, groups: ClipGroups, sigma: tuple[float, ...], seed: int) -> None:
-        self.groups, self.sigma, self.seed = groups, sigma, seed
+        self.groups = groups
+        self.sigma = sigma
+        self.seed = seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
         """Return clean groups (size, T, N) on the 0-255 scale and their noise level, for all processes alike,
         as `GroupPool.batch` does.
         """
         rng = np.random.default_rng((self.seed, 1, step))
-        low, high = self.sigma[0], self.sigma[-1]
+        low = self.sigma[0]
+        high = self.sigma[-1]
         sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
         count = len(self.groups)
         places = (divmod(position, count) for position in range(step * size, (step + 1) * size))
@@ -89,7 +95,8 @@ def set_groups(config: RunConfig, network: nn.Module, reading: Reading) -> tuple
     """Return training and held-out groups of a dataset. Raises ConfigError for a stride larger than the
     network's patch, DatasetError for missing clips, and for ones shorter than a group.
     """
-    data, training = cast("GroupSetConfig", config.data), cast("TrainingConfig", config.training)
+    data = cast("GroupSetConfig", config.data)
+    training = cast("TrainingConfig", config.training)
     patch = cast("GroupNetwork", network).config.patch
     if data.stride > patch:
         raise ConfigError(
@@ -104,9 +111,10 @@ def set_groups(config: RunConfig, network: nn.Module, reading: Reading) -> tuple
         _groups_of(clips, data, patch) for clips in (training_clips, held_out or training_clips)
     )
     epoch = len(groups) / training.batch
+    trained = f"{len(groups):,} groups of {data.frames} frames in {len(training_clips)} clips"
     reading.notice(
-        f"{len(groups):,} groups of {data.frames} frames in {len(training_clips)} clips: an epoch is "
-        f"{epoch:,.0f} steps; {len(held_out_groups):,} groups in {len(held_out)} clips are held out"
+        f"{trained}: an epoch is {epoch:,.0f} steps; {len(held_out_groups):,} groups in {len(held_out)} "
+        "clips are held out"
     )
     return EpochSource(groups, training.sigma, training.seed), held_out_groups
 

@@ -22,10 +22,10 @@ from vidrestore.papers.rgb_protocols import picture_psnr
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 from vidrestore.training.data.footage import back_and_forth
-from vidrestore.training.data.pairs import HeldOutPictures, quantised, turned
+from vidrestore.training.data.pairs import HeldOutPictures, quantised, stacked_bytes, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
 
-MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
+RESIZING_MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
 THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures
 
 
@@ -33,7 +33,8 @@ class SetSource(BatchSource):
     """Batches of pairs of crops, degraded or small, and clean or large; `draw` makes one pair."""
 
     def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:
-        self.draw, self.seed = draw, seed
+        self.draw = draw
+        self.seed = seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Return both crops of each pair, (size, ...) float32 in [0, 1] each."""
@@ -55,10 +56,10 @@ def set_data(
     training: Any = find(config.dataset, root, config.split)
     validation: list[Any] = [find(name, root, split) for name, split in config.validation_sets] or [training]
     if isinstance(config, ClipSetConfig):
-        clips = [
-            random_set_clip(validation[number % len(validation)], config, np.random.default_rng((1, number)))
-            for number in range(count // 2)
-        ]
+        clips = []
+        for number in range(count // 2):
+            rng = np.random.default_rng((1, number))
+            clips.append(random_set_clip(validation[number % len(validation)], config, rng))
         return SetSource(partial(random_set_clip, training, config), seed), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
     source = SetSource(partial(random_set_pair, training, config.crop), seed)
@@ -75,16 +76,15 @@ def whole_pictures(datasets: Sequence[PairedImages], task: str, most: int) -> He
         count = min(most or len(dataset), len(dataset))
         spread = [index * len(dataset) // count for index in range(count)]
         pairs[f"{dataset.name} {dataset.split}"] = [dataset[index] for index in spread]
+    counts = {name: len(pictures) for name, pictures in pairs.items()}
     return HeldOutPictures(
-        {name: len(pictures) for name, pictures in pairs.items()},
-        lambda name, index: read_pair(pairs[name][index]),
-        partial(picture_psnr, task),
+        counts, lambda name, index: read_pair(pairs[name][index]), partial(picture_psnr, task)
     )
 
 
 def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Return all first and all second crops as uint8."""
-    one, other = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True))
+    one, other = map(stacked_bytes, zip(*pairs, strict=True))
     return one, other
 
 
@@ -93,12 +93,12 @@ def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) ->
     are reflected at the right and bottom.
     """
     pair = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
-    places = (int(rng.integers(max(size - side, 0) + 1)) for size in pair.shape[2:])
-    rows, columns = (
-        torch.from_numpy(back_and_forth(first + np.arange(side), size))
-        for first, size in zip(places, pair.shape[2:], strict=True)
-    )
-    degraded, clean = turned(pair[:, :, rows][..., columns].float().div_(255), rng)
+    height, width = pair.shape[2:]
+    top, left = (int(rng.integers(max(size - side, 0) + 1)) for size in (height, width))
+    rows = torch.from_numpy(back_and_forth(top + np.arange(side), height))
+    columns = torch.from_numpy(back_and_forth(left + np.arange(side), width))
+    crops = pair[:, :, rows][..., columns]
+    degraded, clean = turned(crops.float().div_(255), rng)
     return degraded, clean
 
 
@@ -116,7 +116,8 @@ def random_set_clip(
     large = read_frames(clip.clean[span])
     small = read_frames(clip.degraded[span]) if config.read_small else None
     height, width = _small_size(clip, config.crop, large, small)
-    top, left = int(rng.integers(height - config.crop + 1)), int(rng.integers(width - config.crop + 1))
+    top = int(rng.integers(height - config.crop + 1))
+    left = int(rng.integers(width - config.crop + 1))
     low_resolution = (
         _downscaled_crop(large, top, left, config.crop)
         if small is None
@@ -145,16 +146,15 @@ def _check_frames(clip: FrameSequence, config: ClipSetConfig) -> None:
 def _small_size(clip: FrameSequence, crop: int, large: Tensor, small: Tensor | None) -> tuple[int, int]:
     """Return the rows and columns of the low-resolution frames."""
     height, width = (size // SCALE for size in large.shape[2:])
+    size = f"{large.shape[3]}x{large.shape[2]}"
     if small is not None and tuple(small.shape[2:]) != (height, width):
         raise DatasetError(
             f"{clip.degraded_folder}: frames of {small.shape[3]}x{small.shape[2]}, but those of "
-            f"{clip.clean_folder} are {large.shape[3]}x{large.shape[2]}; expected a quarter of that, "
-            f"{width}x{height}"
+            f"{clip.clean_folder} are {size}; expected a quarter of that, {width}x{height}"
         )
     if min(height, width) < crop:
         raise DatasetError(
-            f"{clip.clean_folder}: a quarter of {large.shape[3]}x{large.shape[2]} is smaller than a crop of "
-            f"{crop}x{crop}"
+            f"{clip.clean_folder}: a quarter of {size} is smaller than a crop of {crop}x{crop}"
         )
     return height, width
 
@@ -165,7 +165,7 @@ def _cut(frames: Tensor, top: int, left: int, side: int) -> Tensor:
 
 def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
     """Return a bicubically downscaled crop, 8 bits in [0, 1], without downscaling whole frames."""
-    rows, columns = (max(0, place - MARGIN) for place in (top, left))
-    stop_row, stop_column = (SCALE * (place + side + MARGIN) for place in (top, left))
+    rows, columns = (max(0, place - RESIZING_MARGIN) for place in (top, left))
+    stop_row, stop_column = (SCALE * (place + side + RESIZING_MARGIN) for place in (top, left))
     window = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255
     return _cut(quantised(imresize(window, 1 / SCALE).clamp(0, 1)), top - rows, left - columns, side)

@@ -81,14 +81,16 @@ class Sista(RecoverySystem):
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
-        config, dictionary = self.config, self.dictionary
+        config = self.config
+        dictionary = self.dictionary
         sensing = sensing_or_identity(self.sensing, dictionary)
         lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))
         bound = (
             torch.linalg.matrix_norm(sensing @ dictionary, 2) ** 2
             + lambda2 * torch.linalg.matrix_norm(dictionary, 2) ** 2
         )
-        correlation, start = torch.eye(len(dictionary)).to(dictionary), dictionary.new_zeros(config.atoms)
+        correlation = torch.eye(len(dictionary)).to(dictionary)
+        start = dictionary.new_zeros(config.atoms)
         return Iterations(
             sensing,
             dictionary,
@@ -111,7 +113,8 @@ class SistaRnn(RecoverySystem):
         # F (N, N) of signals, or G (K, K) of codes
         self.correlation = nn.Parameter(torch.eye(correlated or config.patch**2))
         self.start = nn.Parameter(torch.zeros(config.atoms))  # the code before the first frame (K,)
-        self.log_lambda1, self.log_lambda2 = positive(config.lambda1), positive(config.lambda2)
+        self.log_lambda1 = positive(config.lambda1)
+        self.log_lambda2 = positive(config.lambda2)
         self.log_step = positive(1.0)  # c
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
@@ -142,7 +145,9 @@ class Iterations:
         linear: type[Linear],
     ) -> None:
         lambda1, lambda2, c = numbers
-        threshold, self.coupling, self.layers = lambda1 / c, lambda2 / c, layers
+        threshold = lambda1 / c
+        self.coupling = lambda2 / c
+        self.layers = layers
         gram = (sensing.mT @ sensing + lambda2 * torch.eye(len(dictionary)).to(dictionary)) / c
         matrices = (sensing.mT / c, correlation, gram, dictionary * threshold, dictionary.mT / threshold)
         self.data, self.correlation, self.gram, self.synthesis, self.analysis = (

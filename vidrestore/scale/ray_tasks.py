@@ -20,8 +20,9 @@ from vidrestore.scale.shards import divided
 from vidrestore.scale.workers import Outcome, PartError, restore_part
 
 CPUS = 4  # for each task on a cluster without GPUs
-SHARE = 4  # parts for each place: all wait for the last one, and a clip is restored twice where two meet
-LARGEST = 16  # segments of a part
+# parts for each place: all wait for the last one, and a clip is restored twice where two meet
+PARTS_PER_PLACE = 4
+MOST_PART_SEGMENTS = 16  # segments of a part
 
 
 class RayTasks:
@@ -34,7 +35,8 @@ class RayTasks:
     def __init__(self, *, cpus: int | None = None) -> None:
         self.ray = _connect()
         resources = self.ray.cluster_resources()
-        gpus, all_cpus = int(resources.get("GPU", 0)), max(1, int(resources.get("CPU", 1)))
+        gpus = int(resources.get("GPU", 0))
+        all_cpus = max(1, int(resources.get("CPU", 1)))
         self.cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
         self.count = gpus or all_cpus // self.cpus
         self._resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.cpus}
@@ -44,14 +46,15 @@ class RayTasks:
         # without a limit of calls a process, and its loaded model, serves several tasks, on a GPU, too
         task = self.ray.remote(max_calls=0, **self._resources)(restore_part)
         task_request = self._task_request(request)
-        count = max(SHARE * self.count, -(-len(segments) // LARGEST))
+        count = max(PARTS_PER_PLACE * self.count, -(-len(segments) // MOST_PART_SEGMENTS))
         self._running = [task.remote(task_request, part) for part in divided(segments, count) if part]
 
     def _task_request(self, request: Request) -> Request:
         """Return the request as a task needs it, which works in another folder, with the resources of its
         own.
         """
-        options, on_gpu = request.options, "num_gpus" in self._resources
+        options = request.options
+        on_gpu = "num_gpus" in self._resources
         threads = options.threads if on_gpu else options.threads or self.cpus
         device_request = request.with_options(
             device="cuda" if on_gpu else "cpu", threads=threads, work_dir=_absolute(options.work_dir)

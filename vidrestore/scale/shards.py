@@ -56,7 +56,8 @@ class Shard(Runner):
 
     def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary | None:
         """Restore a part of one video, and join the video if no part is missing then, else return None."""
-        folder, load = WorkFolder.of(request), batch.loader(request, on_event)
+        folder = WorkFolder.of(request)
+        load = batch.loader(request, on_event)
         with ExitStack() as stack:
             with folder.locked(shared=True):
                 job = stack.enter_context(check(request, load, on_event, folder=folder))
@@ -69,7 +70,8 @@ class Shard(Runner):
                 part = stack.enter_context(ExitStack())
                 part.enter_context(folder.shard_locked(self.number, self.count))
             stack.enter_context(warn_if_stopped(work))
-            began, place = time.monotonic(), batch.sources.index(request.source.name)
+            began = time.monotonic()
+            place = batch.sources.index(request.source.name)
             parts = self.parts(len(work.segments), place)
             own = parts[self.number - 1]
             try:
@@ -104,7 +106,8 @@ class Shard(Runner):
         """Return the segments of each part of the video at a `place` in its batch: equal runs. Parts have the
         longer ones in turn.
         """
-        runs, turn = divided(range(segments), self.count), place % self.count
+        runs = divided(range(segments), self.count)
+        turn = place % self.count
         return runs[turn:] + runs[:turn]
 
     def close(self) -> bool:

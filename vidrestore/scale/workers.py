@@ -95,7 +95,8 @@ def restore_with(workers: Workers, work: SegmentedWork) -> None:
     """Restore what is missing of a video. Raises VidRestoreError; what was finished until then stays."""
     work.check_output()
     work.plan()
-    missing, source = work.missing(), work.job.info.path
+    missing = work.missing()
+    source = work.job.info.path
     count = frame_count(missing)
     work.announce(count)
     progress = FrameProgress(source, count, "restore", work.on_event)

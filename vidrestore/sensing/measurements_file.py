@@ -54,10 +54,10 @@ from vidrestore.frames import ColourTags, VideoInfo
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import MOST_PIXELS
 
-FORMAT, VERSION = "vidrestore measurements", "1"
+FORMAT, FORMAT_VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
-_MOST_FRAMES = 10**12  # room in the header for any number of frames below
-_MOST_TICKS, _MOST_SECONDS = 1 << 62, 1 << 33  # most ticks and seconds (270 years) of times
+_HEADER_FRAMES = 10**12  # room in the header for any number of frames below
+_MOST_TICKS, _MOST_TIME = 1 << 62, 1 << 33  # most ticks and seconds (270 years) of times
 _TYPES: dict[str, np.dtype[Any]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 # Fraction itself takes 1e999999999, too, and works on it for days
 _FRACTION = re.compile(r"[0-9]{1,19}(/[1-9][0-9]{0,18})?")
@@ -140,7 +140,8 @@ class PatchGrid:
 
     def cut(self, planes: Tensor) -> Tensor:
         """Cut (T, height, width) planes into (T, count, N) patches."""
-        below, right = self.rows * self.patch - self.height, self.columns * self.patch - self.width
+        below = self.rows * self.patch - self.height
+        right = self.columns * self.patch - self.width
         if below or right:
             planes = F.pad(planes[:, None], (0, right, 0, below), mode="replicate")[:, 0]
         cells = planes.reshape(-1, self.rows, self.patch, self.columns, self.patch)
@@ -149,9 +150,8 @@ class PatchGrid:
     def joined(self, patches: Tensor) -> Tensor:
         """Join (T, count, N) patches to (T, height, width) planes, without the padding."""
         cells = patches.reshape(-1, self.rows, self.columns, self.patch, self.patch).transpose(2, 3)
-        return cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)[
-            :, : self.height, : self.width
-        ]
+        planes = cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)
+        return planes[:, : self.height, : self.width]
 
 
 @dataclass(frozen=True)
@@ -188,14 +188,15 @@ class Measured(Checked):
         return sum(grid.count for grid in self.grids)
 
     def to_metadata(self) -> dict[str, str]:
+        video = asdict(self.video)
         values = vars(self) | {
             "model": {"name": self.model, "sha256": self.sha256},
             "rate": self.rate,
             "planes": [[grid.rows, grid.columns] for grid in self.grids],
-            "video": {field.name: asdict(self.video)[field.name] for field in fields(_Video)},
+            "video": {field.name: video[field.name] for field in fields(_Video)},
         }
         del values["sha256"]
-        return {"format": FORMAT, "version": VERSION} | {
+        return {"format": FORMAT, "version": FORMAT_VERSION} | {
             key: json.dumps(value, default=str) for key, value in values.items()
         }
 
@@ -231,11 +232,14 @@ class MeasurementWriter:
         overwrite: bool = False,
         job: str = "",
     ) -> None:
-        self.output, self.measured, self.overwrite = output, measured, overwrite
+        self.output = output
+        self.measured = measured
+        self.overwrite = overwrite
         self.job = job
         self.dtype = "F16" if half else "F32"
-        self.pts, self.durations = array("q"), array("q")
-        self._room = len(self._header(_MOST_FRAMES))
+        self.pts = array("q")
+        self.durations = array("q")
+        self._room = len(self._header(_HEADER_FRAMES))
         try:
             remove_partials(Path(output))
             self._partial = Partial(Path(output))
@@ -317,13 +321,15 @@ class MeasurementReader:
                 raise self._foreign("it holds something else")
             if sum(map(len, metadata.values())) > MEGABYTE:
                 raise self._foreign("its metadata is too long")
-            if metadata.get("version") != VERSION:
+            if metadata.get("version") != FORMAT_VERSION:
                 raise MediaError(
                     f"{path}: measurements of version {metadata.get('version')}, this vidrestore reads "
-                    f"version {VERSION}; recover with the version that wrote it, or measure the video again"
+                    f"version {FORMAT_VERSION}; recover with the version that wrote it, or measure the "
+                    "video again"
                 )
             try:
-                self.measured, self.job = Measured.from_metadata(metadata), metadata.get("job")
+                self.measured = Measured.from_metadata(metadata)
+                self.job = metadata.get("job")
                 self._check_tensors(stream)
             except (KeyError, TypeError, ValueError, MediaError) as error:
                 reason = f"{type(error).__name__}: {error}"
@@ -375,15 +381,15 @@ class MeasurementReader:
         frames = parts["measurements"].get_shape()[0]
         for name, part in parts.items():
             more = [self.measured.patches, self.measured.measurements] if name == "measurements" else []
-            shape, expected = part.get_shape(), [frames, *more]
+            shape = part.get_shape()
+            expected = [frames, *more]
             if shape != expected or not frames or part.get_dtype() not in dtypes[name]:
                 raise ValueError(f"{name} {part.get_dtype()} of shape {shape}, but {expected} was expected")
 
     def _check_times(self) -> None:
         """Raise MediaError for times that would not fit into the ticks of any container."""
-        most = max(
-            abs(int(edge)) for times in (self.pts, self.durations) for edge in (times.min(), times.max())
-        )
+        edges = (edge for times in (self.pts, self.durations) for edge in (times.min(), times.max()))
+        most = max(abs(int(edge)) for edge in edges)
         seconds = most * self.measured.video.time_base
-        if self.durations.min() < 0 or most > _MOST_TICKS or seconds > _MOST_SECONDS:
+        if self.durations.min() < 0 or most > _MOST_TICKS or seconds > _MOST_TIME:
             raise MediaError(f"{self.path}: has impossible times; copy it again or measure the video again")

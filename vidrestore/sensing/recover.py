@@ -58,11 +58,19 @@ def recover(
     """Make a video from the measurements in `source`, with the times, size, colour and rotation of the
     original.
 
-    `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
-    fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
+    The output has no stream but the video. Raises VidRestoreError; then there is no output.
+
+    Args:
+        source (str or path): Measurements as `sense` writes them.
+        output (str or path): Video to write; "-" for y4m on standard output.
+        options (RecoverOptions): Settings of the recovery; default None: those of `RecoverOptions()`.
+        on_event (callable): Called with every event of the run; default None: events are dropped.
+        overrides: Fields of RecoverOptions by name, which win over `options`.
     """
-    options, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore_event
-    source, target = os.fspath(source), Target.of(output)
+    options = chosen_options(RecoverOptions, options, overrides)
+    emit = on_event or ignore_event
+    source = os.fspath(source)
+    target = Target.of(output)
     target.make_folder()
     target.check(Source(source), overwrite=True, cfr=options.cfr)
     reader = MeasurementReader(source)
@@ -126,6 +134,7 @@ def _recover(
         "sigma": reader.measured.sigma,
     }
     emit(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
+    tag = f"vidrestore {request}+{UNKNOWN} {__version__}: recover; {reader.frames} frames"
     writer = VideoWriter(
         output,
         source=info,
@@ -133,7 +142,7 @@ def _recover(
         frames=reader.frames,
         overwrite=options.overwrite,
         rate=options.cfr,
-        tag=f"vidrestore {request}+{UNKNOWN} {__version__}: recover; {reader.frames} frames",
+        tag=tag,
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:
@@ -209,14 +218,16 @@ class Recoverer:
                     f"{self.measured.model} ran out of memory on {self.device}; use `device=cpu`"
                 ) from failure
             self.chunk //= 2
-        return [
-            Frame(tuple(plane[index] for plane in native), pts, duration)
-            for index, (pts, duration) in enumerate(times)
-        ]
+        frames = []
+        for index, (pts, duration) in enumerate(times):
+            planes = tuple(plane[index] for plane in native)
+            frames.append(Frame(planes, pts, duration))
+        return frames
 
     def _native(self, measurements: Tensor, times: list[tuple[int, int]]) -> list[NDArray[Any]]:
         """Return the last frames of all planes, one per entry of `times`, as they are stored."""
-        grids, pixels = self.measured.grids, self.measured.video.format
+        grids = self.measured.grids
+        pixels = self.measured.video.format
         parts = measurements.split([grid.count for grid in grids], dim=1)
         planes = (self._plane(part, grid, times) for part, grid in zip(parts, grids, strict=True))
         return [stored_samples([plane], pixels)[0] for plane in planes]

@@ -48,7 +48,7 @@ from vidrestore.weights.manifest import Card
 
 # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
 HALF_LIMIT = 60000.0
-WHITE = 256.0  # above all samples of any bit depth
+ABOVE_WHITE = 256.0  # above all samples of any bit depth
 
 
 def sense(
@@ -61,12 +61,19 @@ def sense(
 ) -> Summary:
     """Measure the video `source` into the `.safetensors` file `output`; done when it returns.
 
-    `source` is a path, or "-" for a y4m video on standard input. `overrides` are fields of SenseOptions
-    (`rate=0.2`) and win over `options`. Sound and all other streams are left out. Raises VidRestoreError;
-    then there is no output.
+    Sound and all other streams are left out. Raises VidRestoreError; then there is no output.
+
+    Args:
+        source (str or path): Video to measure; "-" for a y4m video on standard input.
+        output (str or path): File to write, with the suffix `.safetensors`.
+        options (SenseOptions): Settings of the measurement; default None: those of `SenseOptions()`.
+        on_event (callable): Called with every event of the run; default None: events are dropped.
+        overrides: Fields of SenseOptions by name (`rate=0.2`), which win over `options`.
     """
-    options, emit = chosen_options(SenseOptions, options, overrides), on_event or ignore_event
-    source, output = os.fspath(source), os.fspath(output)
+    options = chosen_options(SenseOptions, options, overrides)
+    emit = on_event or ignore_event
+    source = os.fspath(source)
+    output = os.fspath(output)
     if not output.endswith(SUFFIX):
         raise MediaError(
             f"{output}: measurements are written as {SUFFIX}; give `output` a name such as video{SUFFIX}"
@@ -136,7 +143,8 @@ def sensing_model(options: SenseOptions, device: torch.device) -> Model:
 def _sense(
     reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener, job: str
 ) -> Summary:
-    network, info = cast(GroupNetwork, model.network), reader.info
+    network = cast(GroupNetwork, model.network)
+    info = reader.info
     measured = Measured(
         model=model.card.name,
         sha256=model.card.sha256,
@@ -148,7 +156,8 @@ def _sense(
         left_out=tuple(other_kinds(info)),
         video=info.video,
     )
-    total, began = expected_frames(info, WHOLE), time.monotonic()
+    total = expected_frames(info, WHOLE)
+    began = time.monotonic()
     details = {name: getattr(measured, name) for name in ("rate", "measurements", "patches")}
     emit(Planned(info.path, total, details=details))
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
@@ -177,7 +186,10 @@ class Sensor:
         sigma: float,
         seed: int,
     ) -> None:
-        self.network, self.pixels, self.grids, self.sigma = network, pixels, grids, sigma
+        self.network = network
+        self.pixels = pixels
+        self.grids = grids
+        self.sigma = sigma
         self.generator = torch.Generator().manual_seed(seed)
         self.device = next(network.parameters()).device
         self.uploads = None if self.device.type == "cpu" else Uploads(self.device, len(grids))
@@ -191,7 +203,7 @@ class Sensor:
             return float("inf")
         identity = torch.eye(self.network.config.patch**2, device=self.device)
         unit = self.network.measure(identity).detach()  # (N, M), the sensing matrix transposed
-        return float(WHITE * unit.abs().sum(0).max() + 10 * self.sigma)
+        return float(ABOVE_WHITE * unit.abs().sum(0).max() + 10 * self.sigma)
 
     @torch.inference_mode()
     def measure(self, frame: Frame) -> Tensor:

@@ -28,7 +28,8 @@ def learning_rate(step: int, settings: Schedule, reduction: float = 1.0) -> floa
     """Return the learning rate of a step by `settings.schedule`, after a linear warm-up. `reduction` is the
     share of the rate that a plateau has been reduced to.
     """
-    rate, share = settings.learning_rate, 1.0
+    rate = settings.learning_rate
+    share = 1.0
     floor = LOWEST * rate if settings.floor is None else settings.floor
     left = 1.0
     match settings.schedule:
@@ -37,9 +38,11 @@ def learning_rate(step: int, settings: Schedule, reduction: float = 1.0) -> floa
             left = min(1.0, (settings.steps - step) / falling) if falling else 1.0
         case "restarts":
             position = step * len(settings.restarts) / settings.steps
-            share, left = settings.restarts[int(position)], 1 - position % 1
+            share = settings.restarts[int(position)]
+            left = 1 - position % 1
         case "plateau":
-            rate, floor = max(rate * reduction, settings.floor or 0.0), 0.0
+            rate = max(rate * reduction, settings.floor or 0.0)
+            floor = 0.0
     rate = floor + share * (rate - floor) * 0.5 * (1 - math.cos(math.pi * left))
     warmup = min(WARMUP, settings.steps) if settings.warmup is None else settings.warmup
     return rate * min(1.0, (step + 1) / max(warmup, 1))
@@ -51,7 +54,10 @@ class Learner:
     def __init__(
         self, network: nn.Module, objective: Objective, group: ProcessGroup, device: torch.device
     ) -> None:
-        self.network, self.objective, self.group, self.device = network, objective, group, device
+        self.network = network
+        self.objective = objective
+        self.group = group
+        self.device = device
         self.average = copy.deepcopy(network).eval()
         self.optimiser = objective.optimiser(network)
         self.stops = False  # True asks all processes to stop; `agreed` is True when they do
@@ -66,7 +72,8 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = torch.tensor(rate)  # in single precision
         self.optimiser.zero_grad()
-        mean, learns = torch.zeros((), device=self.device), False
+        mean = torch.zeros((), device=self.device)
+        learns = False
         count = self.objective.settings.accumulate
         for objective, part in self.objective.parts(batch, count):
             loss = objective.loss(self.network, part, step) / count
@@ -118,8 +125,10 @@ class Plateau:
     """
 
     def __init__(self, patience: int, factor: float) -> None:
-        self.patience, self.factor = patience, factor
-        self.waited, self.share = 0, 1.0
+        self.patience = patience
+        self.factor = factor
+        self.waited = 0
+        self.share = 1.0
 
     def step(self, better: bool) -> None:
         """Count a validation."""
@@ -131,7 +140,8 @@ class Plateau:
         return {"waited": self.waited, "share": self.share}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        self.waited, self.share = int(state["waited"]), state["share"]
+        self.waited = int(state["waited"])
+        self.share = state["share"]
 
 
 @dataclass(frozen=True)
@@ -178,6 +188,7 @@ class Validations:
         return {"curve": self.curve, "best": best, "plateau": self.plateau.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.curve, best = state["curve"], state["best"]
+        self.curve = state["curve"]
+        best = state["best"]
         self.best = None if best is None else Best(**best)
         self.plateau.load_state_dict(state["plateau"])

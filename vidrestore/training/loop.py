@@ -77,24 +77,35 @@ def train(
     That file holds the averaged weights of the last step, `<name>.best.safetensors` those of the best
     validation. A checkpoint is written beside them every few minutes and when the run is interrupted,
     `<name>.log.jsonl` and `<name>.log.csv` have a line per step, `<name>.svg` shows the loss and the held-out
-    metrics, and with `tensorboard` so does the folder `<name>.tensorboard`.
+    metrics.
 
-    With `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the
+    Batches and noise depend only on the
     seed and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported
     loss is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes
     about a minute. After `stop_after` seconds, or the signal SIGUSR1 (as batch systems send before they end a
     job), it ends after the step that is under way, with a checkpoint, whose path is returned; of several
-    processes all end after the same step.
-
-    `reading` sets the cache, worker processes and the treatment of damaged files. In several processes
-    started by torchrun, each computes its share of every batch; the first writes. `init` names weights (of
-    the same network, or of parts of it) for a new run.
+    processes all end after the same step. In several processes started by torchrun, each computes its share
+    of every batch; the first writes.
 
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
     overwritten, if another process works on the same run, and if training diverges; MediaError for
     unreadable data; CheckpointError for unfit weights and for files that can't be written; OptionError for a
     missing device or package; LostError and WorkerError if another process of the run ends;
     KeyboardInterrupt after Ctrl-C.
+
+    Args:
+        config (RunConfig): The run, as `read_config` reads it from a file.
+        output (path): Folder of weights, checkpoint and logs; made if it is missing.
+        resume (bool): Continue from the checkpoint, if it exists; default False.
+        init (sequence of str or path): Names or files of weights for a new run, of the same network or of
+            parts of it; default empty: random ones.
+        device (str): "cpu", "cuda", "cuda:1" and so on; default "auto": an NVIDIA GPU if there is one.
+        tensorboard (bool): Write losses and metrics to the folder `<name>.tensorboard` as well; default
+            False.
+        reading (Reading): Cache, worker processes and treatment of damaged files; default: no cache, and
+            batches made by this process.
+        stop_after (float): Seconds until the run ends with a checkpoint; default infinity.
+        on_event (callable): Called with every event of the run; by default events are dropped.
     """
     deadline = time.monotonic() + stop_after
     with ExitStack() as stack:
@@ -105,14 +116,10 @@ def train(
         if group.first:
             stack.enter_context(run_lock(run.checkpoint))
         resumed = run.begin(resume, init)
-        emit: Listener = (
-            stack.enter_context(
-                recording(output / config.name, run.validations, on_event, tensorboard=tensorboard)
-            )
-            if group.first
-            else lambda event: None
-        )
-        emit(Began(run.step, config.training.steps, str(compute_device), run.checkpoint if resumed else None))
+        records = recording(output / config.name, run.validations, on_event, tensorboard=tensorboard)
+        emit: Listener = stack.enter_context(records) if group.first else lambda event: None
+        checkpoint = run.checkpoint if resumed else None
+        emit(Began(run.step, config.training.steps, str(compute_device), checkpoint))
         run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), stop)
         return run.save_weights() if run.step >= config.training.steps else run.checkpoint
 
@@ -126,8 +133,11 @@ class Run:
     def __init__(
         self, config: RunConfig, output: Path, device: torch.device, group: ProcessGroup | None = None
     ) -> None:
-        self.config, self.output, self.group = config, output, group or ProcessGroup()
-        count, parts = self.group.share.count, config.training.accumulate
+        self.config = config
+        self.output = output
+        self.group = group or ProcessGroup()
+        count = self.group.share.count
+        parts = config.training.accumulate
         if config.training.batch % (count * parts):
             divided = f"{count} processes" + f" and {parts} parts each (training.accumulate)" * (parts > 1)
             raise ConfigError(
@@ -141,7 +151,8 @@ class Run:
         objective.check(config, network)
         self.learner = Learner(network, objective, self.group, device)
         self.validations = Validations(config.training)
-        self.step, self.seconds = 0, 0.0
+        self.step = 0
+        self.seconds = 0.0
         self.losses: list[float] = []  # since the last validation
         # steps with loss and norm still on the device: number, learning rate, both values
         self.unread: list[tuple[int, float, Tensor]] = []
@@ -237,7 +248,8 @@ class Run:
         stops: Callable[[], bool],
     ) -> None:
         """Take all remaining steps, or until a process stops, with validations and checkpoints in between."""
-        settings, device = self.config.training, self.learner.device
+        settings = self.config.training
+        device = self.learner.device
         saved = read = time.monotonic()
         began = saved - self.seconds
         on_event(Reached("train"))
@@ -317,7 +329,8 @@ class Run:
     def validate(self, held_out: Any) -> Validated:
         """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
-        average, objective = self.learner.average, self.learner.objective
+        average = self.learner.average
+        objective = self.learner.objective
         # whole pictures are dealt to all processes; of other data the first one validates for all
         if self.group.first or isinstance(held_out, HeldOutPictures):
             measured = objective.measure(average, held_out, self.group.average)
@@ -350,7 +363,9 @@ class Run:
         state = read_checkpoint(self.checkpoint)
         check_same(self.checkpoint, state["identity"], self.identity)
         groups = self.learner.optimiser.param_groups
-        settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+        settings = [dict(group) for group in groups]
+        for values in settings:
+            del values["params"]
         try:
             for name in LEARNT:
                 getattr(self.learner, name).load_state_dict(state[name])
@@ -374,7 +389,8 @@ class Run:
     def _write_weights(self, path: Path) -> None:
         """Write the averaged network in half precision, with its training and held-out metrics."""
         if self.group.first:
-            average, curve = self.learner.average, self.validations.curve
+            average = self.learner.average
+            curve = self.validations.curve
             write_weights(
                 path,
                 average,

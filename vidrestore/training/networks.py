@@ -24,7 +24,7 @@ from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network, save_model
 
 # parts of networks whose inputs are kept if activations are computed again
-UNITS = (Block, ConvolutionPair, DeformableEmbedding, Direction, VsrAttention)
+NETWORK_UNITS = (Block, ConvolutionPair, DeformableEmbedding, Direction, VsrAttention)
 FREE = ("slope", "aligned")  # settings of networks that may change between trainings
 
 
@@ -46,15 +46,16 @@ def recompute_activations(network: nn.Module) -> None:
     """Let the network keep the inputs of its blocks alone for the gradients, and compute what is within them
     again. Results and names of parameters stay the same.
     """
-    units = [module for module in network.modules() if isinstance(module, UNITS)]
+    units = [module for module in network.modules() if isinstance(module, NETWORK_UNITS)]
     for unit in units:
         unit.forward = partial(checkpoint, unit.forward, use_reentrant=False)  # type: ignore[method-assign]
 
 
 def check_speed(config: RunConfig, network: nn.Module) -> None:
     """Raise ConfigError for `recompute` and `compile` if the network can't make use of them."""
-    settings, is_picture_network = config.training, not hasattr(network, "measure")
-    has_units = any(isinstance(module, UNITS) for module in network.modules())
+    settings = config.training
+    is_picture_network = not hasattr(network, "measure")
+    has_units = any(isinstance(module, NETWORK_UNITS) for module in network.modules())
     for name, holds in (("recompute", has_units), ("compile", is_picture_network)):
         if getattr(settings, name) and not holds:
             raise ConfigError(f"{config.path}: training.{name} is not for this [model]; remove it")
@@ -82,12 +83,11 @@ def _check_names(config: RunConfig) -> None:
         settings = base | settings_of(build_network(config.family, base))
     except CheckpointError:  # kind or size is wrong
         return
-    tables = {
-        f"[model] {name}": (part, settings.get(name))
-        for name, part in config.model.items()
-        if isinstance(part, dict)
-    }
-    for section, (values, names) in ({"[model]": (config.model, settings)} | tables).items():
+    tables: dict[str, tuple[dict[str, Any], Any]] = {"[model]": (config.model, settings)}
+    for name, part in config.model.items():
+        if isinstance(part, dict):
+            tables[f"[model] {name}"] = (part, settings.get(name))
+    for section, (values, names) in tables.items():
         if isinstance(names, dict) and (unknown := sorted(values.keys() - names.keys())):
             raise ConfigError(
                 f"{config.path}, {section}: unknown: {', '.join(unknown)}; there are: "
@@ -133,7 +133,8 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
 
 def _matching_parameters(network: nn.Module, source: nn.Module) -> dict[str, Tensor] | None:
     """Return the parameters of `source` by name if it is the same network or a part of it, else None."""
-    settings, source_settings = settings_of(network), settings_of(source)
+    settings = settings_of(network)
+    source_settings = settings_of(source)
     if type(source) is type(network):
         merged_settings = source_settings | {name: settings[name] for name in FREE if name in settings}
         if merged_settings in (settings, settings | {"tasks": ()}):
@@ -158,14 +159,16 @@ def write_weights(
     """Write a network in half precision; the card has the configuration, the validations until `step`, and
     the sources of the initial weights, but no times, so the same run writes the same bytes.
     """
+    entries = config.data.card_entries()
     training = {
-        "data": "; ".join(f"{label}: {name}" for label, name in config.data.card_entries().items() if name),
+        "data": "; ".join(f"{label}: {name}" for label, name in entries.items() if name),
         "command": config.command(init),
         "configuration": config_toml(with_full_model(config, network)),
         "steps": step,
         "weights": "averaged" if config.training.average else "not averaged",
         "curve": list(curve[-MOST_POINTS:]),
     }
+    measured = objective.card_metrics(curve[-1]) if curve else {}
     save_model(
         path,
         network,
@@ -173,6 +176,6 @@ def write_weights(
         config=full_model(config, network),
         task=config.task,
         parameters=config.parameters or objective.parameters(network),
-        extra={"training": training, "measured": objective.card_metrics(curve[-1]) if curve else {}},
+        extra={"training": training, "measured": measured},
         half=True,
     )

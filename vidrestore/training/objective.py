@@ -48,7 +48,8 @@ class Objective(ABC):
     measured, baseline = "crops", "psnr_before"  # names on the card of the weights
 
     def __init__(self, settings: Any, share: Share = WHOLE) -> None:
-        self.settings, self.share = settings, share
+        self.settings = settings
+        self.share = share
 
     def parameters(self, network: nn.Module) -> dict[str, Any]:
         """Return the parameters of the task for the card of the weights, unless they are configured."""
@@ -117,14 +118,15 @@ class GroupObjective(Objective):
         if rate is None:
             return {"sigma": list(self.settings.sigma)}
         noise = {"sigma": list(self.settings.sigma)} if any(self.settings.sigma) else {}
-        return {"rate": round(rate, RATE_DIGITS)} | noise
+        return {"rate": round(rate, CARD_RATE_DIGITS)} | noise
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
-        rate, stated = sensing_rate(network), config.parameters.get("rate")
-        if rate is not None and stated is not None and abs(stated - rate) > 0.5 * 10**-RATE_DIGITS:
+        rate = sensing_rate(network)
+        stated = config.parameters.get("rate")
+        if rate is not None and stated is not None and abs(stated - rate) > 0.5 * 10**-CARD_RATE_DIGITS:
             raise ConfigError(
                 f"{config.path}: [parameters] rate is {stated:g}, but model.measurements is a rate of "
-                f"{rate:.{RATE_DIGITS}g}; remove it: the card follows the measurements"
+                f"{rate:.{CARD_RATE_DIGITS}g}; remove it: the card follows the measurements"
             )
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +139,8 @@ class GroupObjective(Objective):
 
     def parts(self, batch: tuple[Any, ...], count: int) -> Iterator[tuple[Objective, tuple[Any, ...]]]:
         """Yield the whole batch with smaller shares, since the noise is that of the whole."""
-        first, processes = self.share.rank * count, self.share.count
+        first = self.share.rank * count
+        processes = self.share.count
         for number in range(count):
             yield type(self)(self.settings, Share(first + number, processes * count)), batch
 
@@ -152,7 +155,9 @@ class PairObjective(Objective):
     settings: PairTrainingConfig
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        rate, decay, betas = self.settings.learning_rate, self.settings.weight_decay, self.settings.betas
+        rate = self.settings.learning_rate
+        decay = self.settings.weight_decay
+        betas = self.settings.betas
         parameters = network.parameters()
         return torch.optim.AdamW(parameters, lr=rate, betas=betas, weight_decay=decay, fused=True)
 
@@ -166,7 +171,8 @@ class PairObjective(Objective):
         return picture_loss(restored, clean)
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
-        data, form = config.data, PictureForm.of(network)
+        data = config.data
+        form = PictureForm.of(network)
         frames = data.frames if isinstance(data, PairDataConfig) else 1
         if frames != form.frames:
             raise ConfigError(
@@ -189,7 +195,8 @@ class PairObjective(Objective):
             )
 
     def metrics(self, network: nn.Module, held_out: HeldOutPairs) -> Metrics:
-        degraded, tasks = held_out.degraded, held_out.tasks
+        degraded = held_out.degraded
+        tasks = held_out.tasks
         return {
             name: picture_psnr(network, degraded[name], clean, tasks.get(name))
             for name, clean in held_out.clean.items()
@@ -221,7 +228,8 @@ class ClipObjective(Objective):
         return charbonnier(restored - large)
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
-        data, check_size = config.data, getattr(network, "check_size", None)
+        data = config.data
+        check_size = getattr(network, "check_size", None)
         if check_size and isinstance(data, ClipDataConfig | ClipSetConfig):
             try:
                 check_size(data.frames, data.crop, data.crop)
@@ -252,14 +260,15 @@ def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
 
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
-CHUNK = 200  # groups validated at once
-RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
+GROUPS_AT_ONCE = 200  # groups validated at once
+CARD_RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
+# squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
+LEAST_SQUARED_ERROR = 1e-3
 SPECTRUM_WEIGHT = 0.1  # weight of the spectra's error in `picture_loss`
 SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, gradients by the scene are steep and noisy
 LEAST_AIRLIGHT = 0.02  # light; darker haze counts as this
-MOST_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
+MOST_COUNTED_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
 
@@ -303,7 +312,7 @@ def group_psnr(network: nn.Module, groups: Tensor, sigma: float, settings: Train
     """Return the PSNR (dB) over all (P, T, N) groups, with the same noise every time."""
     device = next(network.parameters()).device
     squares, count = 0.0, 0
-    for index, part in enumerate(groups.split(CHUNK)):
+    for index, part in enumerate(groups.split(GROUPS_AT_ONCE)):
         clean = part.to(device).float()
         restored = restored_groups(network, clean, sigma, index, settings).clamp(0, 255)
         squares += float((restored - clean).square().double().sum())
@@ -315,7 +324,8 @@ def validation_sigmas(sigmas: tuple[float, ...]) -> tuple[float, ...]:
     """Return the levels to validate at: the single one trained, or the usual ones in the range, or its
     geometric mean if there are none.
     """
-    low, high = sigmas[0], sigmas[-1]
+    low = sigmas[0]
+    high = sigmas[-1]
     levels = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
     return levels or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
 
@@ -347,7 +357,7 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
-def psnr_loss(restored: Tensor, clean: Tensor, least_error: float = LEAST_ERROR) -> Tensor:
+def psnr_loss(restored: Tensor, clean: Tensor, least_error: float = LEAST_SQUARED_ERROR) -> Tensor:
     """Return the mean over crops of log(squared error + `least_error`), which falls as PSNR rises."""
     return ((restored - clean).square().mean((1, 2, 3)) + least_error).log().mean()
 
@@ -364,7 +374,10 @@ def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTra
         haze = cast("MBTaylorFormer", network).scattering(hazy)
     scenes = psnr_loss(without_haze(hazy, haze), clean, settings.least_error)
     opacity = 1 - (-depth).exp()
-    errors = [((-power * haze.depth).exp() - (-power * depth).exp()).abs().mean() for power in (0.5, 1.0)]
+    errors = []
+    for power in (0.5, 1.0):
+        difference = (-power * haze.depth).exp() - (-power * depth).exp()
+        errors.append(difference.abs().mean())
     colours = (haze.airlight.log() - airlight.clamp(min=LEAST_AIRLIGHT).log()).abs()
     loss: Tensor = errors[0] + errors[1] + (opacity * colours).mean() + SCENE_WEIGHT * scenes
     return loss
@@ -386,7 +399,8 @@ def whole_picture(network: nn.Module, picture: Tensor) -> Tensor:
     """Return a picture (3, H, W) in [0, 1] after the network, reflected at the right and bottom to sides that
     the network takes, as in the papers' tables.
     """
-    (height, width), multiple = picture.shape[1:], PictureForm.of(network).multiple
+    height, width = picture.shape[1:]
+    multiple = PictureForm.of(network).multiple
     rows, columns = (
         torch.from_numpy(back_and_forth(np.arange(-(-side // multiple) * multiple), side))
         for side in (height, width)
@@ -397,9 +411,9 @@ def whole_picture(network: nn.Module, picture: Tensor) -> Tensor:
 
 
 def mean_psnr(pictures: Tensor, reference: Tensor) -> float:
-    """Return the mean PSNR (dB) over pictures (N, 3, H, W) in [0, 1], each counted as at most MOST_PSNR, so
-    that a crop that needed no restoration doesn't outweigh the others.
+    """Return the mean PSNR (dB) over pictures (N, 3, H, W) in [0, 1], each counted as at most
+    MOST_COUNTED_PSNR, so that a crop that needed no restoration doesn't outweigh the others.
     """
     squared = (pictures.double() - reference.double()).square().mean((1, 2, 3))
-    squared = squared.clamp(min=10 ** (-MOST_PSNR / 10))
+    squared = squared.clamp(min=10 ** (-MOST_COUNTED_PSNR / 10))
     return float((-10 * squared.log10()).mean())

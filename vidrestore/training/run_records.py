@@ -22,7 +22,7 @@ from vidrestore.training.learner import Validations
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated
 
 POINTS = 320  # most points of a curve
-_STEP = stored(step=Count, loss=float | None)
+_STEP_RECORD = stored(step=Count, loss=float | None)
 _COLUMNS = ("step", "loss", "learning_rate", "gradient_norm", "seconds")
 
 
@@ -65,7 +65,8 @@ class StepLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.steps, self.losses = array("q"), array("d")
+        self.steps = array("q")
+        self.losses = array("d")
         self._stream: IO[bytes] | None = None
 
     def __call__(self, event: Event) -> None:
@@ -116,7 +117,7 @@ class StepLog:
     def values(self, line: bytes) -> dict[str, Any] | None:
         """Parse one line; return None if it is incomplete."""
         try:
-            return parse_object(line, _STEP) if line.endswith(b"\n") else None
+            return parse_object(line, _STEP_RECORD) if line.endswith(b"\n") else None
         except ValueError:
             return None
 
@@ -185,11 +186,11 @@ def training_plot(
 ) -> str:
     """Return an SVG of the log loss by step, thinned to means, above the held-out PSNR."""
     positions = [point["step"] for point in curve]
-    metrics = {
-        metric: ([point["step"] for point in curve], [point["psnr"][metric] for point in curve])
-        for metric in curve[-1]["psnr"]
-    }
-    metrics = {metric: values for metric, values in metrics.items() if all(map(math.isfinite, values[1]))}
+    metrics = {}
+    for metric in curve[-1]["psnr"]:
+        psnrs = [point["psnr"][metric] for point in curve]
+        if all(map(math.isfinite, psnrs)):
+            metrics[metric] = (positions, psnrs)
     points = thinned(steps, losses)
     plots = [("loss", "log10 of the loss, by step", {"training": points})] if points[0] else []
     plots += [("validation", "PSNR, dB, by step", metrics)] if metrics else []
@@ -200,7 +201,8 @@ def training_plot(
 def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return at most `POINTS` positions, and log10 of the mean loss around each; skip empty ones."""
     size = -(-len(losses) // POINTS) or 1
-    positions, means = [], []
+    positions = []
+    means = []
     for first in range(0, len(losses), size):
         part = [loss for loss in losses[first : first + size] if math.isfinite(loss)]
         mean = sum(part) / max(len(part), 1)

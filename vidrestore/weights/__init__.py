@@ -50,8 +50,15 @@ __all__ = [
 def load_model(source: str | Path, device: str = "cpu", family: str | None = None) -> Model:
     """Load weights by name, path or hub address, strictly, onto `device`.
 
-    The file of a name must have the manifest's checksum; that of a hub address is fetched. `family` reads
-    files that don't describe themselves. Raises CheckpointError.
+    The file of a name must have the manifest's checksum; that of a hub address is fetched. Raises
+    CheckpointError.
+
+    Args:
+        source: a name in the manifest, the path of a .safetensors file, or
+            hf:owner/repo@commit[/file.safetensors].
+        device: PyTorch's name of the device that the network is moved to (default: "cpu").
+        family: reads a file that doesn't describe itself, such as "spandrel" one of another project; None:
+            the file names its family.
     """
     name = str(source)
     if family is None and is_file(name):
@@ -68,7 +75,12 @@ def load_model(source: str | Path, device: str = "cpu", family: str | None = Non
 
 
 def card_of(source: str | Path, task: str | None = None) -> Card:
-    """Return the card of weights, unchecked. Raises CheckpointError with the names for `task`."""
+    """Return the card of weights, unchecked. Raises CheckpointError with the names for `task`.
+
+    Args:
+        source: as that of `load_model`.
+        task: the weights that an error names are for it; None: for any.
+    """
     name = str(source)
     return read_card(_file(name), sha256="") if is_file(name) else find_card(name, task)
 
@@ -76,8 +88,11 @@ def card_of(source: str | Path, task: str | None = None) -> Card:
 def pull(source: str, *, quiet: bool = False) -> tuple[str, Path]:
     """Fetch weights from the Hugging Face Hub and load them once; return their address and their file.
 
-    `source` is an address or [hf:]owner/repo[@revision][/file.safetensors], whose commit is looked up. Raises
-    CheckpointError.
+    Raises CheckpointError.
+
+    Args:
+        source: an address or [hf:]owner/repo[@revision][/file.safetensors], whose commit is looked up.
+        quiet: show no progress of the download (default: False).
     """
     if quiet:
         from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -93,6 +108,9 @@ def verify(sources: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """Check each of `sources` (names, paths, addresses; default: the whole manifest) by its checksum and a
     strict load; yield it with what is wrong, "" for nothing. Raises CheckpointError for a name that isn't in
     the manifest.
+
+    Args:
+        sources: each as that of `load_model`; None: all names of the manifest.
     """
     names = sources or read_manifest()
     for source in names:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _HALVES = ("float16", "bfloat16")
 SCALES = ".scales"  # appended to the name of a tensor in 8 bits: the name of its scales
-BLOCK = 32  # integers from -127 to 127 that share one scale
-_LARGEST = 127
+EIGHT_BIT_BLOCK = 32  # integers from -127 to 127 that share one scale
+_LARGEST_INTEGER = 127
 _CARD_KEYS = ("parameters", "licence", "training", "measured")
 
 
@@ -44,7 +44,12 @@ class Model:
 
 
 def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
-    """Build a network with random parameters; keep the global random state. Raises CheckpointError."""
+    """Build a network with random parameters; keep the global random state. Raises CheckpointError.
+
+    Args:
+        family: its name, one of `FAMILIES` or of an installed package.
+        config: the fields of the family's config; those left out have its defaults.
+    """
     import torch
 
     build: Callable[[dict[str, Any]], nn.Module] = load(find_family(family).build)
@@ -72,18 +77,25 @@ def save_model(
 ) -> Card:
     """Write the parameters and buffers of `network` to `path` atomically; return the card of the file.
 
-    `config` is the family's config, a dataclass or a mapping; `extra` adds JSON-able values (`licence`,
-    `training`, `measured`). `half` stores float32 as float16, and with `eight_bit_from` arrays of at least so
-    many values are stored in 8 bits. Raises CheckpointError if a stored value would not be finite.
+    Raises CheckpointError if a stored value would not be finite, or the file can't be written.
+
+    Args:
+        path: the file, .safetensors.
+        network: its state dict is stored.
+        family: the name by which the network is built again.
+        config: the family's config, a dataclass or a mapping.
+        task: what the weights are for, such as "denoise".
+        parameters: of the task, such as {"sigma": [1, 75]}; None: none.
+        extra: more JSON-able values of the card (`licence`, `training`, `measured`); None: none.
+        half: store float32 as float16 (default: False).
+        eight_bit_from: store arrays of at least so many values in 8 bits; None: none of them.
     """
     path = Path(path)
-    values = {
-        "config": asdict(config) if is_dataclass(config) and not isinstance(config, type) else dict(config)
-    }
+    is_instance = is_dataclass(config) and not isinstance(config, type)
+    values = {"config": asdict(config) if is_instance else dict(config)}
     values |= {"parameters": dict(parameters or {})} | dict(extra or {})
-    metadata = {"family": family, "task": task} | {
-        key: json.dumps(value, sort_keys=True) for key, value in values.items()
-    }
+    metadata = {key: json.dumps(value, sort_keys=True) for key, value in values.items()}
+    metadata = {"family": family, "task": task} | metadata
     content = _serialise(_stored_tensors(network, path, half, eight_bit_from), metadata)
     try:
         with replacing(path) as stream:
@@ -96,6 +108,10 @@ def save_model(
 def read_card(path: str | Path, sha256: str | None = None) -> Card:
     """Return the card in a file's metadata. `sha256` saves computing it. Raises CheckpointError if there is
     none.
+
+    Args:
+        path: the file, .safetensors.
+        sha256: that of the file, in hexadecimal; None: it is computed.
     """
     path = Path(path)
     with opened(path) as stream:
@@ -239,13 +255,16 @@ def _check_names(path: Path, stored: set[str], expected: set[str]) -> None:
 
 def _widened(place: str, integers: Tensor, scales: Tensor, target: Tensor) -> Tensor:
     """Return the float32 tensor of integers and scales. Raises CheckpointError unless they fit together."""
-    dtypes, blocks = (_dtype(integers), _dtype(scales)), [integers.numel() // BLOCK]
+    dtypes, blocks = (_dtype(integers), _dtype(scales)), [integers.numel() // EIGHT_BIT_BLOCK]
     if dtypes != ("int8", "float16") or list(scales.shape) != blocks or not fits_eight_bits(target, 0):
+        shape = list(scales.shape)
+        stored = f"{dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} {shape}"
         raise CheckpointError(
-            f"{place}: stored in 8 bits as {dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} "
-            f"{list(scales.shape)}, but expected int8 {list(target.shape)} and a float16 per {BLOCK} values"
+            f"{place}: stored in 8 bits as {stored}, but expected int8 {list(target.shape)} and a float16 "
+            f"per {EIGHT_BIT_BLOCK} values"
         )
-    return (integers.reshape(-1, BLOCK).float() * scales.float()[:, None]).view(integers.shape)
+    values = integers.reshape(-1, EIGHT_BIT_BLOCK).float() * scales.float()[:, None]
+    return values.view(integers.shape)
 
 
 def _dtype(tensor: Tensor) -> str:
@@ -265,11 +284,11 @@ def _stored_tensors(
         else:
             stored = tensor.detach().to("cpu", torch.float16 if narrow else tensor.dtype)
             tensors[name] = stored.contiguous().clone()
+    precision = " in half precision" if half else ""
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise CheckpointError(
-                f"{path}, {name}: has values that are not finite{' in half precision' if half else ''}; "
-                "nothing was written"
+                f"{path}, {name}: has values that are not finite{precision}; nothing was written"
             )
     return tensors
 
@@ -290,20 +309,16 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
 def fits_eight_bits(tensor: Tensor, least: int) -> bool:
     """Return True if 8 bits do: for float32 of 2 or more dimensions, `least` values or more, whole blocks."""
     count = tensor.numel()
-    return (
-        tensor.dtype.itemsize == 4
-        and tensor.is_floating_point()
-        and tensor.ndim > 1
-        and (count >= least and count % BLOCK == 0)
-    )
+    is_float32 = tensor.dtype.itemsize == 4 and tensor.is_floating_point()
+    return is_float32 and tensor.ndim > 1 and count >= least and count % EIGHT_BIT_BLOCK == 0
 
 
 def to_eight_bits(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Return the integers (int8, of the tensor's shape) and the scales (float16, one per block)."""
     import torch
 
-    blocks = tensor.reshape(-1, BLOCK)
-    scales = (blocks.abs().amax(1) / _LARGEST).half()
+    blocks = tensor.reshape(-1, EIGHT_BIT_BLOCK)
+    scales = (blocks.abs().amax(1) / _LARGEST_INTEGER).half()
     divisors = scales.float().where(scales > 0, torch.ones(()))[:, None]  # a block of zeros remains zero
-    integers = (blocks / divisors).round().clamp(-_LARGEST, _LARGEST)
+    integers = (blocks / divisors).round().clamp(-_LARGEST_INTEGER, _LARGEST_INTEGER)
     return integers.to(torch.int8).view(tensor.shape), scales

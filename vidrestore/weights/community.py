@@ -21,7 +21,7 @@ from vidrestore.weights.checkpoint import Model
 from vidrestore.weights.importing import read_tensors
 from vidrestore.weights.manifest import Card, sha256_of
 
-FAMILY = "spandrel"
+SPANDREL = "spandrel"
 # greatest number of a layer over the count of tensors; layers of one tensor with activations between them: 2
 GREATEST_LAYER = 8
 
@@ -59,14 +59,16 @@ def read(path: Path) -> Model:
         spandrel: Any = import_module("spandrel")
     except ImportError as error:
         raise CheckpointError(
-            f"{path}: the family {FAMILY!r} needs another package ({error}): "
+            f"{path}: the family {SPANDREL!r} needs another package ({error}): "
             "pip install 'vidrestore[spandrel]'"
         ) from error
     except RuntimeError as error:
         raise CheckpointError(
-            f"{path}: the package of the family {FAMILY!r} doesn't load ({error}): torchvision is that of "
+            f"{path}: the package of the family {SPANDREL!r} doesn't load ({error}): torchvision is that of "
             "another PyTorch; install both again in one command, from the same index"
         ) from error
+
+    # refuse what would fill the memory, then let the package build the network
     with suppress(ImportError):
         import_module("spandrel_extra_arches").install(ignore_duplicates=True)
     tensors = {name.removeprefix("module."): tensor for name, tensor in read_tensors(path).items()}
@@ -81,6 +83,8 @@ def read(path: Path) -> Model:
     except Exception as error:  # the code of another package may raise any exception
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CheckpointError(f"{path}: not a network that spandrel knows ({reason:.200})") from error
+
+    # only networks that restore pictures
     channels = described.input_channels, described.output_channels
     if channels != (3, 3) or described.purpose not in ("SR", "Restoration"):
         raise CheckpointError(
@@ -92,5 +96,5 @@ def read(path: Path) -> Model:
         if hasattr(layer, "update_params"):
             layer.update_params()
             layer.update_params = lambda: None
-    card = Card(path.stem, FAMILY, {}, "restore", sha256_of(path), path.stat().st_size)
+    card = Card(path.stem, SPANDREL, {}, "restore", sha256_of(path), path.stat().st_size)
     return Model(Community(described).eval(), card)

@@ -28,8 +28,9 @@ from vidrestore.weights import Model, load_model
 
 OPSET = 17  # read by DirectML and TensorRT of the last years
 TRACED = (64, 96)  # height and width of the traced frames
-SIZES = (TRACED, (96, 64), (83, 101))  # at which a file is compared
-LEAST_PSNR, MOST_PSNR = 80.0, 200.0  # dB to the network; the latter for equal results
+COMPARED_SIZES = (TRACED, (96, 64), (83, 101))  # at which a file is compared
+LEAST_PSNR = 80.0  # dB of a file's results to the network's
+EQUAL_PSNR = 200.0  # of equal results
 ENLARGED_FRAMES = 3  # frames that an exported network of `sr` takes
 PANNED = (1.7, 0.6)  # pixels right and down that the content of a test clip moves by from frame to frame
 
@@ -69,6 +70,11 @@ def export_onnx(source: str | Path, output: str | Path, *, overwrite: bool = Fal
 
     Raises CheckpointError for networks that can't be exported, a missing package, or a file that doesn't
     compute what the network does; MediaError and OutputExistsError for the names.
+
+    Args:
+        source: the weights, by name or path.
+        output: the file to write, .onnx; the card gets its name with .json.
+        overwrite: replace files of these names (default: False).
     """
     path = Path(output)
     if path.suffix != ".onnx":
@@ -77,6 +83,8 @@ def export_onnx(source: str | Path, output: str | Path, *, overwrite: bool = Fal
     for target in (path, card_path):
         check_output(target, [], overwrite=overwrite)
     onnx, runtime = (_package(name) for name in ("onnx", "onnxruntime"))
+
+    # write the graph, and the card into it
     model = load_model(source)
     check_exportable(model)
     network = ExportedNetwork(model).eval()
@@ -85,9 +93,11 @@ def export_onnx(source: str | Path, output: str | Path, *, overwrite: bool = Fal
     for key, value in card.items():
         document.metadata_props.add(key=key, value=value if isinstance(value, str) else json.dumps(value))
     content = document.SerializeToString()
+
+    # compare it with the network before it gets its name
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     card["psnr"] = {
-        f"{width}x{height}": check_export(network, session, height, width) for height, width in SIZES
+        f"{width}x{height}": check_export(network, session, height, width) for height, width in COMPARED_SIZES
     }
     write_whole(path, content)
     write_whole(card_path, (json.dumps(card, indent=1) + "\n").encode())
@@ -112,12 +122,13 @@ def card_of_export(model: Model, network: ExportedNetwork) -> dict[str, Any]:
     """Return what others must know to run the file: form, origin, licence, precision."""
     card, config = model.card, model.network.config
     aligned = isinstance(model.network, VsrRecurrent) or getattr(config, "aligned", False)
+    channels = 3 * network.frames
     return {
         "name": card.name,
         "task": card.task,
         "frames": network.frames,
         "scale": network.scale,
-        "input": f"(1, {3 * network.frames}, H, W): R, G, B in [0, 1], the oldest frame first",
+        "input": f"(1, {channels}, H, W): R, G, B in [0, 1], the oldest frame first",
         "precision": "fp32 only: fp16 rounds the positions of motion" if aligned else "fp32 or fp16",
         **card.openness(),
         "weights_sha256": card.sha256,
@@ -134,7 +145,7 @@ def check_export(network: ExportedNetwork, session: Any, height: int, width: int
         expected = network(clip)
     (result,) = session.run(None, {"input": clip.numpy()})
     fits = result.shape == expected.shape
-    value = min(psnr(result, expected.numpy(), 1.0), MOST_PSNR) if fits else 0.0
+    value = min(psnr(result, expected.numpy(), 1.0), EQUAL_PSNR) if fits else 0.0
     if value < LEAST_PSNR:
         raise CheckpointError(
             f"the exported file is {value:.1f} dB from the network at {width}x{height}, and at least "
@@ -151,7 +162,8 @@ def moving_clip(frames: int, height: int, width: int) -> Tensor:
     for frame in range(frames):
         across, down = x + PANNED[0] * frame, y + PANNED[1] * frame
         for colour in range(3):
-            waves = (0.31 * across + colour).sin() * (0.17 * down).cos() + (0.05 * across - 0.23 * down).sin()
+            waves = (0.31 * across + colour).sin() * (0.17 * down).cos()
+            waves = waves + (0.05 * across - 0.23 * down).sin()
             channels.append(0.5 + 0.2 * waves)
     return torch.stack(channels)[None]
 

@@ -46,10 +46,18 @@ def import_checkpoint(
 ) -> Card:
     """Convert the checkpoint `source` to `output` (.safetensors) and return its card.
 
-    `config` holds the arguments of the authors' constructor for families with an adopter, else the family's
-    own config. `task` and `parameters` override the adopter's. After renaming, the tensors must be exactly
-    those of the network. Raises CheckpointError; MediaError if the output is the source, or exists without
-    `overwrite`.
+    After renaming, the tensors must be exactly those of the network. Raises CheckpointError; MediaError if
+    the output is the source, or exists without `overwrite`.
+
+    Args:
+        source: the file of other code, .pth, .pt or .safetensors.
+        output: the file to write, .safetensors.
+        family: the network's, one of `FAMILIES` or of an installed package.
+        config: arguments of the authors' constructor for families with an adopter, else the fields of the
+            family's own config; None: none.
+        task: what the weights are for; None: the adopter's word.
+        parameters: of the task, such as {"rate": 0.2}; None: the adopter's.
+        overwrite: replace a file of that name (default: False).
     """
     source, output = Path(source), Path(output)
     if output.suffix != ".safetensors":
@@ -57,7 +65,8 @@ def import_checkpoint(
     check_output(output, [source], overwrite=overwrite)
     adopted = _adopt(source, family, config or {})
     network = build_network(family, adopted.config)
-    network.load_state_dict(check_tensors(source, adopted.tensors, network.state_dict()), strict=True)
+    tensors = check_tensors(source, adopted.tensors, network.state_dict())
+    network.load_state_dict(tensors, strict=True)
     return save_model(
         output,
         network,

@@ -62,7 +62,7 @@ _TAYLORFORMER = (
     ("body.0.weight", "depthwise"),
     ("body.1.weight", "pointwise"),
 )
-_LEVELS = ("encoder_level1", "encoder_level2", "encoder_level3", "latent")
+_STAGE_NAMES = ("encoder_level1", "encoder_level2", "encoder_level3", "latent")
 _VSR = (
     ("conv_first.", "extractor.0."),
     ("feature_extraction.", "extractor.2."),
@@ -84,7 +84,7 @@ _VSR = (
     ("conv_last.", "tail.8."),
 )
 _FLOW = r"(spynet\.)+"  # the release wraps it once more
-_POSITIONS = "pos_embedding.penc.inv_freq"
+_POSITION_FREQUENCIES = "pos_embedding.penc.inv_freq"
 
 _VSR_COUNTED = {
     "num_extract_block": r"feature_extraction\.(\d+)\.",
@@ -119,30 +119,34 @@ def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) ->
     if "offset_clamp" in options:
         options["offset_limit"] = options.pop("offset_clamp") or ()
     config = config_from(sizes | options)
-    parts: dict[str, list[Tensor]] = {}
+    groups: dict[str, list[Tensor]] = {}
     for name in sorted(tensors):
-        parts.setdefault(_renamed(name, _TAYLORFORMER), []).append(tensors[name])
-    return Adopted(settings_of(config), {name: _joined(name, part, config) for name, part in parts.items()})
+        groups.setdefault(_renamed(name, _TAYLORFORMER), []).append(tensors[name])
+    adopted = {name: _joined(name, group, config) for name, group in groups.items()}
+    return Adopted(settings_of(config), adopted)
 
 
 def _taylorformer_sizes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Return widths, blocks, branches and heads of the four levels, by our names."""
     try:
         widths = [
-            tensors[f"patch_embed_{stage}.patch_embeds.0.patch_conv.dcn.weight"].shape[0] for stage in _LEVELS
+            tensors[f"patch_embed_{stage}.patch_embeds.0.patch_conv.dcn.weight"].shape[0]
+            for stage in _STAGE_NAMES
         ]
-        heads = [tensors[f"{stage}.mhca_blk.MHCA_layers.0.attn.temperature"].shape[1] for stage in _LEVELS]
+        heads = [
+            tensors[f"{stage}.mhca_blk.MHCA_layers.0.attn.temperature"].shape[1] for stage in _STAGE_NAMES
+        ]
     except (KeyError, IndexError) as error:
         raise ValueError(f"is not a checkpoint of MB-TaylorFormer V2's authors: it lacks {error}") from error
-    blocks = [_count(tensors, rf"{stage}\.mhca_blk\.MHCA_layers\.(\d+)\.") for stage in _LEVELS]
-    branches = [_count(tensors, rf"patch_embed_{stage}\.patch_embeds\.(\d+)\.") for stage in _LEVELS]
+    blocks = [_count(tensors, rf"{stage}\.mhca_blk\.MHCA_layers\.(\d+)\.") for stage in _STAGE_NAMES]
+    branches = [_count(tensors, rf"patch_embed_{stage}\.patch_embeds\.(\d+)\.") for stage in _STAGE_NAMES]
     sizes = {"widths": widths, "blocks": blocks, "branches": branches, "heads": heads}
     return {name: tuple(values) for name, values in sizes.items()}
 
 
 def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Tensor:
     """Return the parts of one tensor, concatenated; in blocks with branches as an axis."""
-    parts = [part[..., 0, 0] if part.ndim == 4 and part.shape[2:] == (1, 1) else part for part in parts]
+    parts = [part[..., 0, 0] if part.shape[2:] == (1, 1) else part for part in parts]
     if name.endswith("fusion.excite"):
         return torch.stack(parts)
     if ".blocks." in name and not name.endswith(("norm", "temperature", "remainder", "one")):
@@ -165,6 +169,8 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
             "is not a checkpoint of VSR-Transformer's authors: it lacks conv_first.weight or "
             "transformer.layers.0"
         )
+
+    # the config, by the tensors and the arguments
     counted = {name: _count(tensors, pattern) for name, pattern in _VSR_COUNTED.items()}
     features, blocks = len(tensors["conv_first.weight"]), counted["depth"]
     shown = counted | {"num_feat": features, "image_ch": 3, "feat_size": 64}
@@ -182,15 +188,16 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
         reconstruction=counted["num_reconstruct_block"],
         tail=features,
     )
+
+    # the tensors, by our names
     flow = {re.sub(_FLOW, "", name): tensor for name, tensor in tensors.items() if re.match(_FLOW, name)}
     adopted = {f"flow.{name}": tensor for name, tensor in _flow_tensors(flow).items()}
     for name, tensor in tensors.items():
-        if name == _POSITIONS:
+        if name == _POSITION_FREQUENCIES:
             _check_constant(name, tensor, frequencies(config.frames))
         elif not re.match(_FLOW, name):
-            adopted[_renamed(name, _VSR)] = (
-                tensor.permute(1, 2, 0).contiguous() if ".norm." in name and tensor.ndim == 3 else tensor
-            )
+            is_norm = ".norm." in name and tensor.ndim == 3
+            adopted[_renamed(name, _VSR)] = tensor.permute(1, 2, 0).contiguous() if is_norm else tensor
     return Adopted(asdict(config), adopted, "sr", {"scale": 4})
 
 
@@ -207,7 +214,8 @@ def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"basic_module\.(\d+)\.basic_module\.(\d+)(\.conv)?\.(weight|bias)", name):
             level, index, counts_convolutions, kind = match.groups()
-            renamed[f"levels.{level}.{2 * int(index) if counts_convolutions else index}.{kind}"] = tensor
+            layer = 2 * int(index) if counts_convolutions else index
+            renamed[f"levels.{level}.{layer}.{kind}"] = tensor
         elif name in ("mean", "std"):
             _check_constant(name, tensor, torch.tensor(MEAN if name == "mean" else STD).view(1, 3, 1, 1))
         else:
@@ -244,12 +252,14 @@ def _options(
     and for one that is neither shown nor ignored.
     """
     for name in arguments.keys() & shown.keys():
-        given, value = arguments[name], shown[name]
-        if given != (list(value) if isinstance(value, tuple) and isinstance(given, list) else value):
-            raise ValueError(f"the config has {name} {given}, but the tensors are of {name} {value}")
-    if others := sorted(arguments.keys() - {*names, *shown, *ignored}):
+        argument, value = arguments[name], shown[name]
+        is_list = isinstance(value, tuple) and isinstance(argument, list)
+        if argument != (list(value) if is_list else value):
+            raise ValueError(f"the config has {name} {argument}, but the tensors are of {name} {value}")
+    known = {*names, *shown, *ignored}
+    if others := sorted(arguments.keys() - known):
         raise ValueError(
             f"the config has {', '.join(others)}, which the authors' constructor doesn't; it has: "
-            f"{', '.join(sorted({*names, *shown, *ignored}))}"
+            f"{', '.join(sorted(known))}"
         )
     return {name: value for name, value in arguments.items() if name in names}

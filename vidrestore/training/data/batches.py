@@ -63,7 +63,9 @@ class ReusedBatches(BatchSource):
     """
 
     def __init__(self, source: BatchSource, times: int, seed: int) -> None:
-        self.source, self.times, self.seed = source, times, seed
+        self.source = source
+        self.times = times
+        self.seed = seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         """Return the batch of a step; see `BatchSource.batch`."""
@@ -92,15 +94,17 @@ def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ..
     unchanged.
     """
     degraded, clean, *extras = batch
-    side, scale = degraded.shape[-1], clean.shape[-1] // degraded.shape[-1]
+    side = degraded.shape[-1]
+    scale = clean.shape[-1] // degraded.shape[-1]
     spare = side // 128 * 16  # networks take multiples of 16
     row, column = (2 * int(rng.integers(spare // 2 + 1)) for _ in range(2))
     flipped_axes = [-1] if rng.random() < 0.5 else []
-    crops = (
-        part[..., n * row : n * (row + side - spare), n * column : n * (column + side - spare)]
-        for part, n in ((degraded, 1), (clean, scale))
-    )
-    return (*(part.flip(flipped_axes).contiguous() for part in crops), *extras)
+    rest = side - spare
+    crops = []
+    for pictures, n in ((degraded, 1), (clean, scale)):
+        crop = pictures[..., n * row : n * (row + rest), n * column : n * (column + rest)]
+        crops.append(crop.flip(flipped_axes).contiguous())
+    return (*crops, *extras)
 
 
 def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generator[T]:

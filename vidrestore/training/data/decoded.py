@@ -28,11 +28,11 @@ from vidrestore.files.atomic import remove_all_partials, replacing
 from vidrestore.files.regular import is_own, open_regular, parse_json
 
 Planes = tuple[Tensor, ...]
-VERSION = "1"  # to be changed if the same source decodes to other samples
+DECODING_VERSION = "1"  # to be changed if the same source decodes to other samples
 HEADER = 4096  # bytes of JSON, padded with spaces, before the planes
-SUFFIX = ".planes"
-_NAME = re.compile(rf"[0-9a-f]{{40}}\{SUFFIX}")
-CACHE_BYTES = 20_000_000_000
+PLANES_SUFFIX = ".planes"
+_CACHED_NAME = re.compile(rf"[0-9a-f]{{40}}\{PLANES_SUFFIX}")
+DISK_CACHE_BYTES = 20_000_000_000
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ class Decoded:
 class DecodedFiles:
     """A folder of at most `limit` bytes of decoded clips. Raises ConfigError if it can't be created."""
 
-    def __init__(self, folder: Path, limit: int = CACHE_BYTES) -> None:
-        self.folder, self.limit = folder, limit
+    def __init__(self, folder: Path, limit: int = DISK_CACHE_BYTES) -> None:
+        self.folder = folder
+        self.limit = limit
         self._used: set[Path] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -75,8 +76,8 @@ class DecodedFiles:
             raise ConfigError(
                 f"{self.folder}: is inside the data folder {source.parent}; choose another `cache`"
             )
-        name = _hash_of(source, (VERSION + source.suffix.lower()).encode())[:40]
-        path = self.folder / f"{name}{SUFFIX}"
+        name = _hash_of(source, (DECODING_VERSION + source.suffix.lower()).encode())[:40]
+        path = self.folder / f"{name}{PLANES_SUFFIX}"
         self._used.add(path)
         return path
 
@@ -129,7 +130,7 @@ class DecodedFiles:
         files = {}
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another run may remove files, too
-                if _NAME.fullmatch(path.name):
+                if _CACHED_NAME.fullmatch(path.name):
                     files[path] = path.stat()
         total = sum(status.st_size for status in files.values())
         if sum(files[path].st_size for path in files.keys() & self._used) + size > self.limit:

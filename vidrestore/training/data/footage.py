@@ -33,9 +33,9 @@ Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RG
 Coding = tuple[PixelFormat, ColourTags]
 CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 STILL_SUFFIXES = pictures.SUFFIXES
-CACHE_BYTES = 1_500_000_000
+MEMORY_CACHE_BYTES = 1_500_000_000
 PAN = 224  # side in pixels of a window that moves over a photo
-TRIES = 30  # clips that are tried until one is large enough
+CLIP_TRIES = 30  # clips that are tried until one is large enough
 # pixel format and colour tags of a photo
 PHOTO_CODING = (PixelFormat("yuv444p", "yuv", 8, 0, 0), ColourTags(matrix=6, range=1, chroma_location=2))
 
@@ -54,15 +54,18 @@ class Footage:
         stills: Sequence[Path],
         frames: int,
         still_share: float,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int = MEMORY_CACHE_BYTES,
         decoded: Mapping[Path, Decoded | None] | None = None,
     ) -> None:
         if not clips and not stills:
             raise ConfigError("no clips and no photos to train on; check data.clips and data.stills")
-        self.clips, self.stills, self.frames = list(clips), list(stills), frames
+        self.clips = list(clips)
+        self.stills = list(stills)
+        self.frames = frames
         self._photos = frozenset(stills)
         self.still_share = still_share if stills and clips else float(bool(stills))
-        self.cache_bytes, self.decoded = cache_bytes, decoded or {}
+        self.cache_bytes = cache_bytes
+        self.decoded = decoded or {}
         self._cache: OrderedDict[Path, Window] = OrderedDict()
         self._codings: dict[Path, Coding] = {}
 
@@ -129,7 +132,7 @@ class Footage:
     def _large(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
         """Return the planes of a clip, or of another if it is small. Raises MediaError if all are."""
         candidates = self.clips or self.stills
-        for _ in range(TRIES):
+        for _ in range(CLIP_TRIES):
             planes = self._planes(path)
             height, width = planes[0].shape[1:]
             if min(height, width) >= side:
@@ -169,7 +172,9 @@ class PlaneSource(BatchSource):
     """
 
     def __init__(self, footage: Footage, seed: int, camera: Camera) -> None:
-        self.footage, self.seed, self.camera = footage, seed, camera
+        self.footage = footage
+        self.seed = seed
+        self.camera = camera
         self._planes: Planes | None = None
 
     @property
@@ -194,11 +199,11 @@ class PlaneSource(BatchSource):
     def crops(self, step: int, size: int, samples: range, frames: int) -> Tensor:
         """Return the crops (B, T, 3, S, S) of some samples of a step's batch, R'G'B' nominally in [0, 1]."""
         camera = replace(self.camera, frames=frames)
-        parts = [
-            self.planes.rgb(camera.view(self.counters(step, part), self.planes, still))
-            for still, part in self.parts(size, samples)
-        ]
-        return torch.cat(parts)
+        crops = []
+        for still, part in self.parts(size, samples):
+            view = camera.view(self.counters(step, part), self.planes, still)
+            crops.append(self.planes.rgb(view))
+        return torch.cat(crops)
 
     def parts(self, size: int, samples: range) -> list[tuple[bool, range]]:
         """Return the samples of a batch that are photos, with True, and of clips, where there are any."""
@@ -223,10 +228,9 @@ def shot_of(path: Path, still: bool, planes: Window, coding: Coding) -> Shot:
 def random_crop(planes: Window, format: PixelFormat, side: int, rng: np.random.Generator) -> Window:
     """Return a random square crop of all frames, at a place that is a multiple of the chroma subsampling."""
     coarse = 1 << format.chroma_height_shift, 1 << format.chroma_width_shift
-    row, column = (
-        int(rng.integers((length - side) // step + 1)) * step
-        for length, step in zip(planes[0].shape[1:], coarse, strict=True)
-    )
+    height, width = planes[0].shape[1:]
+    row = int(rng.integers((height - side) // coarse[0] + 1)) * coarse[0]
+    column = int(rng.integers((width - side) // coarse[1] + 1)) * coarse[1]
     cut = []
     for plane in planes:
         down, right = (1, 1) if plane is planes[0] else coarse

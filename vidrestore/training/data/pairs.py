@@ -109,7 +109,8 @@ class PairSource(PlaneSource):
     ) -> None:
         camera = Camera(config.crop, config.frames, NATIVE, config.fast, config.widest)
         super().__init__(footage, seed, camera)
-        self.config, self.finds_haze = config, finds_haze
+        self.config = config
+        self.finds_haze = finds_haze
         self.tasks = task_indices(config, tasks)
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
@@ -121,10 +122,13 @@ class PairSource(PlaneSource):
         the clean ones have four more channels: the optical depth of green, and the airlight's R, G and B in
         linear light.
         """
-        config, samples = self.config, range(size)[share.of(size)]
-        clean, draws = self._windows(step, size, samples, config.frames), self.counters(step, samples, 1)
+        config = self.config
+        samples = range(size)[share.of(size)]
+        clean = self._windows(step, size, samples, config.frames)
+        draws = self.counters(step, samples, 1)
         primary = draws.integers(0, len(config.degradations))
-        untouched, recompressed = draws.chance(config.untouched), draws.chance(config.recompressed)
+        untouched = draws.chance(config.untouched)
+        recompressed = draws.chance(config.recompressed)
         if self.finds_haze:
             inputs, depth, airlight = random_scattering(clean, draws)
             inputs = torch.where(of_sample(untouched), clean, inputs)
@@ -133,7 +137,8 @@ class PairSource(PlaneSource):
             inputs = self._compressed(inputs, recompressed, draws)
             return quantised(inputs)[:, 0], torch.cat(truth, 1)
         if config.distracted:
-            object_draws, mask = draws.branch(), draws.chance(config.distracted)
+            object_draws = draws.branch()
+            mask = draws.chance(config.distracted)
             clean = degraded(clean, mask, one_by_one(add_moving_objects), object_draws)
         averages = {}
         if "blur" in config.degradations:
@@ -167,7 +172,8 @@ class PairSource(PlaneSource):
         averages = {}
         for row, (sample, length) in enumerate(zip(samples, lengths, strict=True)):
             if length >= 0:
-                exposure, part = EXPOSURES[length], range(sample, sample + 1)
+                exposure = EXPOSURES[length]
+                part = range(sample, sample + 1)
                 clip = self._windows(step, size, part, self.config.frames * exposure)[0]
                 if motion(clip) < MOST_MOTION:
                     averages[row] = clip[exposure // 2 :: exposure], average_exposures(clip, exposure)
@@ -184,11 +190,15 @@ class PairSource(PlaneSource):
         """Return clips (B, T, 3, S, S), each with its degradation, some with a second; `averages` are
         blurred.
         """
-        names, order = self.config.degradations, list(BATCHED)
+        names = self.config.degradations
+        order = list(BATCHED)
         second = torch.full_like(primary, -1)
         if self.config.combined:
-            after = [[order.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
-            table = [float(row[number % len(row)]) for row in after for number in range(6)]  # 1, 2 or 3
+            # a row of six for each degradation, in which its 1, 2 or 3 second ones are equally often
+            table: list[float] = []
+            for first in names:
+                seconds = [order.index(name) for name in SECOND.get(first, ())] or [-1]
+                table += [float(seconds[number % len(seconds)]) for number in range(6)]
             candidates = constants(tuple(table))[6 * primary + draws.integers(0, 6)].long()
             second = torch.where(draws.chance(self.config.combined), candidates, second)
         for name in occurring(self.config):
@@ -250,10 +260,13 @@ def held_out_pairs(
     for name in config.degradations:
         draws = (np.random.default_rng((1, number)) for number in range(count))
         pairs = [held_out_pair(footage, name, config, side, rng) for rng in draws]
-        inputs[name], clean[name] = (
-            torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True)
-        )
+        inputs[name], clean[name] = map(stacked_bytes, zip(*pairs, strict=True))
     return HeldOutPairs(inputs, clean, task_indices(config, tasks))
+
+
+def stacked_bytes(pictures: tuple[Tensor, ...]) -> Tensor:
+    """Stack pictures in [0, 1] as uint8."""
+    return torch.stack(pictures).mul(255).round().to(torch.uint8)
 
 
 def turned(clip: Tensor, rng: np.random.Generator) -> Tensor:
@@ -278,7 +291,7 @@ SECOND = {  # degradations that may be combined with each
 # pixel format and colour tags of the encoder's input
 ENCODED = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1))
 CRF = (16.0, 36.0)
-PRESETS = ("superfast", "veryfast")
+X264_PRESETS = ("superfast", "veryfast")
 MJPEG_SHARE = 0.25  # share of compressed clips that are Motion JPEG; the others are H.264
 MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
 
@@ -288,7 +301,8 @@ def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
     if rng.random() < MJPEG_SHARE:
         encode = partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True)))
     else:
-        encode = partial(recompress, crf=rng.uniform(*CRF), preset=PRESETS[rng.integers(len(PRESETS))])
+        crf = rng.uniform(*CRF)
+        encode = partial(recompress, crf=crf, preset=X264_PRESETS[rng.integers(len(X264_PRESETS))])
     (layout, tags), height = ENCODED, clip.shape[-2]
     yuv = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
     frames = encode([tuple(planes) for planes in zip(*yuv, strict=True)])

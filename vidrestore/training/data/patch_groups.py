@@ -19,7 +19,7 @@ from vidrestore.training.config import DataConfig
 from vidrestore.training.data.batches import WHOLE, BatchSource, Share, in_order
 from vidrestore.training.data.footage import Footage, Window
 
-NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
+SIGMA_RATIO = 1.2  # a batch takes groups that were matched at its noise level within this factor
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,11 @@ class GroupPool(BatchSource):
     def __init__(
         self, footage: Footage, config: DataConfig, sigma: tuple[float, ...], patch: int, seed: int
     ) -> None:
-        self.footage, self.config, self.sigma, self.patch, self.seed = footage, config, sigma, patch, seed
+        self.footage = footage
+        self.config = config
+        self.sigma = sigma
+        self.patch = patch
+        self.seed = seed
         self.capacity = config.pool // config.groups_per_window
         self.windows: list[WindowGroups] = []  # the latest, oldest first
         self._prefetched: Generator[WindowGroups] | None = None  # by other processes
@@ -76,7 +80,11 @@ class GroupPool(BatchSource):
         self.advance(step * size)
         rng = np.random.default_rng((self.seed, 1, step))
         sigma = self.windows[rng.integers(len(self.windows))].sigma
-        choices = [window.groups for window in self.windows if sigma / NEAR <= window.sigma <= sigma * NEAR]
+        choices = [
+            window.groups
+            for window in self.windows
+            if sigma / SIGMA_RATIO <= window.sigma <= sigma * SIGMA_RATIO
+        ]
         windows = [choices[number] for number in rng.integers(len(choices), size=size)]
         groups = torch.stack([groups[rng.integers(len(groups))] for groups in windows])
         return turned(groups.float(), self.patch, rng), sigma
@@ -99,7 +107,8 @@ class GroupPool(BatchSource):
 
     def _window(self, number: int) -> WindowGroups:
         rng = np.random.default_rng((self.seed, 0, number))
-        low, high = self.sigma[0], self.sigma[-1]
+        low = self.sigma[0]
+        high = self.sigma[-1]
         sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
         window = self.footage.window(rng, self.patch)
         return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, rng))
@@ -112,9 +121,11 @@ def window_groups(
 
     P is `config.groups_per_window`, or fewer if the window is small.
     """
-    luma, chroma = window[0].float(), window[1:]
+    luma = window[0].float()
+    chroma = window[1:]
     noisy = add_gaussian_noise(luma, sigma, int(rng.integers(2**62)))
-    matched, stride = rng.random() < config.match_share, int(rng.choice(config.strides))
+    matched = rng.random() < config.match_share
+    stride = int(rng.choice(config.strides))
     count = config.groups_per_window
     share = round(config.chroma_share * count) if chroma and min(chroma[0].shape[1:]) >= patch else 0
     groups = [_random_groups(window[0], noisy, stride, matched, patch, count - share, rng)]

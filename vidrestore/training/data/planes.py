@@ -22,7 +22,7 @@ FAST_DRIFTS = (8.0, 16.0)
 GROWTH = 0.003  # standard deviation of the change of a pan's zoom per frame
 REDUCED_SHARE, REDUCED = 0.5, 2.5  # share of slides that is downscaled, and the largest factor
 ZOOMED = 2.0  # largest factor by which pans are reduced
-REACH = 2  # samples on both sides that the cubic takes
+CUBIC_REACH = 2  # samples on both sides that the cubic takes
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,10 @@ class Planes:
     """
 
     def __init__(self, shots: Iterable[Shot], side: int, loader: Callable[[int], Shot]) -> None:
-        self.loader, self.numbers, sizes, stills = loader, list[int](), list[Any](), list[bool]()
+        self.loader = loader
+        self.numbers = list[int]()
+        sizes = list[Any]()
+        stills = list[bool]()
         for number, shot in enumerate(shots):
             if min(shot.planes[0].shape[1:]) >= side or shot.still:
                 self.numbers.append(number)
@@ -71,7 +74,8 @@ class Planes:
             )
         self.sizes = torch.tensor(sizes)  # (N, 3): frames, rows and columns
         still = torch.tensor(stills)
-        self.stills, self.clips = still.nonzero()[:, 0], (~still).nonzero()[:, 0]
+        self.stills = still.nonzero()[:, 0]
+        self.clips = (~still).nonzero()[:, 0]
 
     def rgb(self, view: View) -> Tensor:
         """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1].
@@ -85,13 +89,13 @@ class Planes:
     def _rgb(self, crop: View) -> Tensor:
         shot = self.loader(self.numbers[int(crop.shots)])
         luma, *chroma = (shot.planes * 3)[:3]
-        places = [
-            (place - site) / step
-            for place, site, step in zip((crop.rows, crop.columns), shot.sites, shot.steps, strict=True)
-        ]
+        # rows and columns of the chroma planes
+        positions = zip((crop.rows, crop.columns), shot.sites, shot.steps, strict=True)
+        places = [(place - site) / step for place, site, step in positions]
         parts = [_sampled(luma, crop, [crop.rows, crop.columns])]
         parts += [_sampled(plane, crop, places, shot.steps) for plane in chroma]
-        stacked, matrix = torch.stack(parts, 1), torch.tensor(shot.matrix)
+        stacked = torch.stack(parts, 1)
+        matrix = torch.tensor(shot.matrix)
         rgb = (matrix[:, :3] @ stacked.flatten(2) + matrix[:, 3:]).view_as(stacked)
         return rgb.mT if crop.transposed else rgb
 
@@ -105,14 +109,15 @@ def pan_of(planes: tuple[Tensor, ...], crop: View) -> tuple[Tensor, ...]:
 def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, int] = (1, 1)) -> Tensor:
     """Return (T, S, S) of a plane at rows and columns (T, S) in its samples; `steps` as in Shot."""
     height, width = plane.shape[1:]
-    indices, weights = list[Tensor](), list[Tensor | None]()
+    indices = list[Tensor]()
+    weights = list[Tensor | None]()
     for place, step, length in zip(places, steps, (height, width), strict=True):
         stretch = (crop.stretch / step).clamp(min=1)
         if float(stretch.max()) == 1 and bool((place == place.round()).all()):  # the samples themselves
             indices.append(place.long().clamp(0, length - 1))
             weights.append(None)
             continue
-        reach = int(float(stretch.max()) * REACH)
+        reach = int(float(stretch.max()) * CUBIC_REACH)
         extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
         first = place.amin(-1, keepdim=True).floor() - reach - 1
         offsets = torch.arange(extent + 2 * reach + 4)
@@ -130,7 +135,8 @@ def _weights(places: Tensor, samples: Tensor, stretch: Tensor, *, linear: bool) 
     of a cubic. T is 1 if all frames have the same.
     """
     if bool((places == places[:1]).all() and (stretch == stretch[:1]).all()):
-        places, stretch = places[:1], stretch[:1]
+        places = places[:1]
+        stretch = stretch[:1]
     distance = (places[..., None] - samples) / stretch[:, None, None]
     weights = (1 - distance.abs()).clamp(min=0) if linear else keys_cubic(distance)
     return weights / weights.sum(-1, keepdim=True)
@@ -175,9 +181,11 @@ class Camera:
         ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
         # the extent of all frames together, as a multiple of a crop's side
         span = 1 + 2 * ways.abs().amax(2) / self.side
-        stretch = torch.minimum(stretch, torch.minimum(height / span[:, 0], width / span[:, 1]) / self.side)
+        room = torch.minimum(height / span[:, 0], width / span[:, 1])
+        stretch = torch.minimum(stretch, room / self.side)
         most = max(REDUCED, ZOOMED) * (self.widest or self.side) / self.side
         stretches = (stretch[:, None] * (growth[:, None] * moves.time).exp()).clamp(max=most)
+        # the position of each pixel in each frame
         index = torch.arange(self.side) + 0.5 - self.side / 2
         positions = []
         for axis, length_of_axis in enumerate((height, width)):
@@ -186,7 +194,8 @@ class Camera:
             centre = centre.clamp(min=self.side // 2).floor()
             sign = torch.where(draws.chance(0.5), -1.0, 1.0)
             along = stretches[..., None] * index * sign[:, None, None]
-            positions.append((centre[:, None] + stretch[:, None] * ways[:, axis])[..., None] + along - 0.5)
+            way = centre[:, None] + stretch[:, None] * ways[:, axis]
+            positions.append(way[..., None] + along - 0.5)
         numbers = torch.zeros_like(moves.time) if still else self._numbers(moves, draws, length)
         return View(shots, numbers, positions[0], positions[1], stretches, draws.chance(0.5))
 
@@ -194,10 +203,14 @@ class Camera:
         quick = draws.chance(self.fast)
         time = torch.arange(self.frames) - self.frames // 2
         time = time * torch.where(draws.chance(0.5), -1, 1)[:, None]
-        growth, speed, native = draws.normal() * GROWTH, draws.normal(2), draws.chance(self.native)
+        growth = draws.normal() * GROWTH
+        speed = draws.normal(2)
+        native = draws.chance(self.native)
         reduced = torch.where(draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0)
-        zoom, spread = draws.uniform(1, ZOOMED), draws.uniform(1, (self.widest or self.side) / self.side)
-        step, first = 1 + (~draws.chance(SLOW_SHARE)).long(), draws.uniform()
+        zoom = draws.uniform(1, ZOOMED)
+        spread = draws.uniform(1, (self.widest or self.side) / self.side)
+        step = 1 + (~draws.chance(SLOW_SHARE)).long()
+        first = draws.uniform()
         return _Moves(quick, time, growth, speed, native, reduced, zoom, spread, step, first)
 
     @staticmethod
@@ -228,4 +241,5 @@ class Camera:
         spare = (length - (frames - 1) * step).clamp(min=1)
         order = (moves.first * spare).floor()[:, None] + step[:, None] * (moves.time + frames // 2)
         last = length[:, None] - 1
-        return (last - (order % (2 * last).clamp(min=1) - last).abs()).clamp(min=0).long()
+        beyond = (order % (2 * last).clamp(min=1) - last).abs()
+        return (last - beyond).clamp(min=0).long()

@@ -24,7 +24,7 @@ from vidrestore.training.config import (
     TrainingConfig,
 )
 from vidrestore.training.data.batches import BatchSource, ReusedBatches
-from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
+from vidrestore.training.data.decoded import DISK_CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.data.footage import (
     CLIP_SUFFIXES,
     STILL_SUFFIXES,
@@ -48,7 +48,7 @@ class Reading:
     """
 
     cache: Path | None = None  # folder of decoded clips and photos; None: decoded when they are needed
-    cache_bytes: int = CACHE_BYTES  # most bytes of that folder
+    cache_bytes: int = DISK_CACHE_BYTES  # most bytes of that folder
     skip_bad: bool = False  # skip clips and photos that are damaged or can't be read, with a notice of each
     workers: int = 0  # processes that make batches ahead of time
     notice: Callable[[str], None] = lambda message: None  # called with each message
@@ -94,9 +94,9 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
             raise ConfigError(f"{folders}: no file {name}, which data.validation names")
         held_out.append(paths[0])
     decoded = _decoded(clips, stills, held_out, reading)
-    clips, stills = (
-        [path for path in paths if path in decoded or reading.cache is None] for paths in (clips, stills)
-    )
+    if reading.cache is not None:
+        clips = [path for path in clips if path in decoded]
+        stills = [path for path in stills if path in decoded]
     length = data.frames if isinstance(data, DataConfig) else 1  # only groups are cut from whole windows
     footage = Footage(clips, stills, length, data.still_share, decoded=decoded)
     validation = Footage(held_out or clips, [] if held_out or clips else stills, length, 0, decoded=decoded)
@@ -111,7 +111,8 @@ def pair_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[BatchSource, Any]:
     """Return degraded and clean pictures to train on, and held-out ones."""
-    data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
+    data = cast("PairDataConfig", config.data)
+    form = PictureForm.of(network)
     held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
     source = PairSource(footage, data, config.training.seed, form.tasks, finds_haze=form.haze)
     return source, held_out
@@ -131,7 +132,8 @@ def group_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[BatchSource, Any]:
     """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
-    data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
+    data = cast("DataConfig", config.data)
+    training = cast("TrainingConfig", config.training)
     patch = cast("GroupNetwork", network).config.patch
     if max(data.strides) > patch:
         raise ConfigError(

@@ -19,12 +19,12 @@ from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage, PlaneSource
-from vidrestore.training.data.pairs import quantised, random_compression
+from vidrestore.training.data.pairs import quantised, random_compression, stacked_bytes
 from vidrestore.training.data.planes import Camera
 
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
 UNBLURRED = 0.01  # sigma that changes nothing
-NOISE, NOISY_SHARE = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
+NOISE_SIGMA, NOISY_SHARE = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
 COMPRESSED_SHARE = 0.93  # share of clips
 
 
@@ -63,7 +63,7 @@ def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> 
     blur = torch.exp((line[:, None] - line).square() / (-2 * sigma**2))
     down = (down @ (blur / blur.sum(-1, keepdim=True)))[:, None, None]
     small = down @ large @ down.mT
-    strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE), 0.0) / 255
+    strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE_SIGMA), 0.0) / 255
     small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
     small = quantised(small.clamp(0, 1))
     return degraded(small, draws.chance(COMPRESSED_SHARE), one_by_one(random_compression), draws.branch())
@@ -73,12 +73,10 @@ def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> 
 def downscaling_matrices(side: int) -> Tensor:
     """Return the ways to downscale `side` pixels by 4, (3, side / 4, side): bicubic, means, bilinear."""
     line = torch.eye(side)[None, None]
-    matrices = [
-        resizing_matrix(side, 1 / SCALE).float(),
-        F.avg_pool2d(line, (SCALE, 1))[0, 0],
-        F.interpolate(line, (side // SCALE, side), mode="bilinear", antialias=True)[0, 0],
-    ]
-    return torch.stack(matrices)
+    bicubic = resizing_matrix(side, 1 / SCALE).float()
+    means = F.avg_pool2d(line, (SCALE, 1))[0, 0]
+    bilinear = F.interpolate(line, (side // SCALE, side), mode="bilinear", antialias=True)[0, 0]
+    return torch.stack((bicubic, means, bilinear))
 
 
 def random_symmetry(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
@@ -105,7 +103,7 @@ def downscale_practically(large: Tensor, rng: np.random.Generator) -> Tensor:
     small = random_resizing(rng)(blurred)
     if rng.random() < NOISY_SHARE:
         noise = torch.from_numpy(rng.standard_normal(small.shape, dtype=np.float32))
-        small = small + noise * rng.uniform(*NOISE) / 255
+        small = small + noise * rng.uniform(*NOISE_SIGMA) / 255
     small = quantised(small.clamp(0, 1))
     return random_compression(small, rng) if rng.random() < COMPRESSED_SHARE else small
 
@@ -128,5 +126,5 @@ def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> Held
         large = quantised(random_symmetry(rng)(large))
         small = downscale_practically(large, rng) if config.practical else downscale_bicubically(large)
         clips.append((small, large))
-    small, large = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*clips, strict=True))
+    small, large = map(stacked_bytes, zip(*clips, strict=True))
     return HeldOutClips(small, large)
