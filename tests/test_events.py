@@ -93,7 +93,9 @@ def schema() -> dict[str, Any]:
 def test_the_schema_in_the_package_fits_each_event_and_the_lines_that_runs_have_printed(schema):
     scenes = Scene(0, 40, (20.0, 20.0, 20.0)), Scene(40, 60, (9.0, 8.0, 8.0), (9.0, 8.0, 8.0))
     changes = ("deblur", Changes(60, 1, 90.0, (12.0, 0.0)))
-    whole = Summary("a", "b", 60, 6.0, scenes=scenes, retried=1, reused=20, changes=(changes,))
+    whole = Summary(
+        "a", "b", 60, 6.0, scenes=scenes, retried=1, reused=20, changes=(changes,), dropouts=(9, 2)
+    )
     lines = [event.to_json() for event, _ in ONE_OF_EACH] + [whole.to_json(), *LINES]
     for line in lines:
         assert fits(json.loads(line), schema), line

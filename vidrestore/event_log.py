@@ -130,7 +130,13 @@ def result_of(event: Summary) -> str:
     speed = f", {count / event.seconds:.1f} fps" if event.seconds > 0 and count and event.frames > 1 else ""
     unit = "photo" if is_of_photo(event) and event.frames == 1 else "frame"
     frames, seconds = counted_words(event.frames, unit), length_of_time(event.seconds)
-    return f"{frames}{earlier} in {seconds}{speed}{_noise(event.scenes)}{_changes(event.details)}"
+    findings = f"{_noise(event.scenes)}{filled_dropouts(*event.dropouts)}{_changes(event.details)}"
+    return f"{frames}{earlier} in {seconds}{speed}{findings}"
+
+
+def filled_dropouts(count: int, frames: int) -> str:
+    """Return "; 212 dropouts in 38 frames filled", nothing without any."""
+    return f"; {counted_words(count, 'dropout')} in {counted_words(frames, 'frame')} filled" if count else ""
 
 
 def _changes(details: Mapping[str, Any]) -> str:
@@ -139,7 +145,7 @@ def _changes(details: Mapping[str, Any]) -> str:
     for changes in details.get("changes", ()):
         task, mean = changes["task"], changes["mean"]
         note = f": little {TASKS[task].removes} found" if mean < LITTLE else ""
-        note += "; if you see some, set haze to always" if note and task == "dehaze" else ""
+        note += "; if you see some, use `--haze always`" if note and task == "dehaze" else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
         if task == "deblur" and "undone" in changes:
             note = f": {_deblurred(changes)}"

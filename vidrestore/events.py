@@ -129,7 +129,7 @@ class Summary(Event):
 
     name: ClassVar[str] = "done"
     derived: ClassVar[tuple[str, ...]] = ("details", "exit_code")
-    inner: ClassVar[tuple[str, ...]] = ("scenes", "retried", "reused", "before", "changes")
+    inner: ClassVar[tuple[str, ...]] = ("scenes", "retried", "reused", "before", "changes", "dropouts")
     output: str
     frames: int
     seconds: float  # of the work itself, without loading the model
@@ -139,6 +139,7 @@ class Summary(Event):
     reused: int = 0  # frames of an earlier run or of other processes
     before: bool = False  # an earlier run finished the video
     changes: tuple[tuple[str, Any], ...] = ()  # `pipeline.conversions.Changes` by task on pictures
+    dropouts: tuple[int, int] = (0, 0)  # of a tape, that were filled, and frames that had some
 
     @property
     def fps(self) -> float:
@@ -158,7 +159,9 @@ class Summary(Event):
             entry |= {"noise": scene.noise} if scene.rms else {}
             details["scenes"].append(entry)
         changes = [{"task": task, **changes.details} for task, changes in self.changes]
-        return details | ({"changes": changes} if changes else {})
+        details |= {"changes": changes} if changes else {}
+        count, frames = self.dropouts
+        return details | ({"dropouts": {"count": count, "frames": frames}} if count else {})
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ class Frame:
     # planes of its other field, half a frame later, deinterlaced likewise, if that isn't a frame itself
     second: tuple[NDArray[Any], ...] | None = None
     steps: tuple[NDArray[Any], ...] = ()  # of each plane's quantiser (8, 8), of JPEG
+    dropouts: int = 0  # of a tape, which were found and filled in its fields
 
     @property
     def nbytes(self) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import get_args
+from typing import Any, get_args
 
 import av
 import torch
@@ -136,12 +136,12 @@ def middle_frame(restorer: PictureRestorer) -> Restorer:
     return restore
 
 
-def command(task: str, quality: Quality, model: str | None = None) -> Restorer:
-    """The task with this quality and these weights, noise measured, on the clip as R'G'B' planes."""
+def command(task: str, **options: Any) -> Restorer:
+    """The task with these options, noise measured, on the clip as R'G'B' planes."""
 
     def restore(degraded: Tensor) -> Tensor:
         frames = degraded.movedim(1, 3).numpy()
-        restored = restore_frames(frames, task=task, quality=quality, model=model)
+        restored = restore_frames(frames, task=task, **options)
         middle = torch.from_numpy(restored[len(restored) // 2]).movedim(2, 0)
         return middle.clamp(0, 1).mul(255).round().div(255)
 
@@ -170,14 +170,15 @@ def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] 
         except (VidRestoreError, OSError) as error:
             sys.exit(f"{task}: {name}: {error}")
     if task == "dehaze" and name:
-        found["both networks"] = command(task, "default")
+        found["both networks"] = command(task)
+        found["both, haze always"] = command(task, haze="always")
     if task == "deblur" and name:
         found["deblur"] = middle_frame(ShakeRestorer(RestoreOptions()))
     if task == "denoise":
         for quality in qualities:
-            found[f"denoise, {quality}"] = command(task, quality)
+            found[f"denoise, {quality}"] = command(task, quality=quality)
             if name:
-                found[f"denoise, {quality}, {name}"] = command(task, quality, name)
+                found[f"denoise, {quality}, {name}"] = command(task, quality=quality, model=name)
     return found
 
 

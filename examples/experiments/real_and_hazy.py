@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -34,6 +35,7 @@ LINES = 480
 VALIDATION = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")
 FRAMES = 6  # of each of these clips
 PHOTOS = slice(3, None, 23)  # of the photos, by name
+THIN = 0.3  # depth of thin haze over that of the other
 FIRST = 20  # frame of the video
 STRAIGHT, STRAIGHT_FRAMES = (7.0, 21.0), 3  # pixels of motion; frames of each held-out sequence
 
@@ -73,8 +75,10 @@ def drawn(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
             number += 1
 
 
-def even(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield photos (1, 3, H, W) in patchy haze that hardly thickens with distance, and without it."""
+def even(data: Path, share: float = 1) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield photos (1, 3, H, W) in patchy haze that hardly thickens with distance, and without it; `share`:
+    of its depth.
+    """
     for number, path in enumerate(sorted((data / "photos").iterdir())[PHOTOS]):
         rng, clear = np.random.default_rng(number), reduced(rgb_picture(path)[None])
         height, width = clear.shape[2:]
@@ -82,7 +86,7 @@ def even(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
         patches = F.interpolate(
             torch.from_numpy(rng.uniform(0, 1, (1, 1, 4, 6))), (height, width), mode="bicubic"
         )
-        seen = np.exp(-rng.uniform(0.5, 1.8) * depth * (0.7 + 0.6 * patches[0, 0].numpy()))
+        seen = np.exp(-share * rng.uniform(0.5, 1.8) * depth * (0.7 + 0.6 * patches[0, 0].numpy()))
         colour = rng.uniform(0.45, 0.75) * (1 + rng.normal(0, 0.02, 3))
         airlight = colour[:, None] * (1 + rng.uniform(-0.1, 0.1) * np.linspace(-1, 1, width))
         yield stored(linear(clear) * seen + airlight[:, None] * (1 - seen)), clear
@@ -150,7 +154,8 @@ def main(options: Namespace) -> None:
         prior.name: prior.middle,
         **networks_of("dehaze", options.weights),
     }
-    table("haze", ways, {"as drawn for training": drawn, "even, on photos": even}, options.data)
+    sets = {"as drawn for training": drawn, "even, on photos": even, "even, thin": partial(even, share=THIN)}
+    table("haze", ways, sets, options.data)
 
 
 def table(

@@ -15,6 +15,7 @@ import pytest
 import torch
 from command_line import run as command
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
+from sample_pictures import write_frame
 from sample_videos import cut_short, write_video
 from scanned_videos import interlaced, moments, telecined, write_frames
 from typer.main import get_command
@@ -273,6 +274,20 @@ def test_a_sheet_may_be_one_picture(video, levels):
 def test_what_can_not_be_looked_at_is_refused(arguments, message, capsys):
     assert run(*arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_photographs_of_a_folder_are_looked_at_each_by_itself_as_denoise_takes_them(tmp_path, capsys, levels):
+    levels["noise"] = 9.0
+    for name, side in {"one.jpg": 64, "two.jpg": 80, "three.jpg": 96}.items():
+        picture = np.random.default_rng(2).integers(0, 255, (side, 96, 3), np.uint8)
+        frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuvj444p")
+        write_frame(tmp_path / name, "mjpeg", frame)
+    assert run(tmp_path, "--device", "cpu") == 0
+    shown = capsys.readouterr().out
+    for name in ("one.jpg", "two.jpg", "three.jpg"):
+        assert f"vidrestore denoise {tmp_path / name}" in shown
+    assert run(tmp_path, "--sheet", tmp_path / "sheet.png", "--device", "cpu") == 2
+    assert "a sheet shows one of its 3 files; name that one" in capsys.readouterr().err
 
 
 def test_a_video_cut_short_before_the_first_place_is_looked_at_as_far_as_it_goes(tmp_path, capsys, levels):

@@ -15,6 +15,7 @@ from vidrestore.noise.meter import NoiseMeter, PlaneNoise
 from vidrestore.pipeline.plan import (
     Clip,
     Plan,
+    Scene,
     Timeline,
     loss_levels,
     planned_clips,
@@ -171,6 +172,10 @@ def test_a_range_from_a_source_that_has_changed_is_refused():
     frames[5].pts += 1
     with pytest.raises(PlanError, match=r"frame 5: found time 51, but the plan has time 50"):
         list(planned_range(frames, plan, range(2)))
+
+
+def test_a_loss_of_chroma_alone_is_named():
+    assert Scene(0, 9, (0.0, 2.5, 2.5), (0.0,) * 3, (0.0, 2.5, 2.5)).noise.endswith("; coding 2.5")
 
 
 @pytest.mark.parametrize("factor, decided", [(1, False), (50, True)])

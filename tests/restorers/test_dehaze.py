@@ -185,11 +185,11 @@ def test_weights_whose_coarse_lines_are_not_a_number_are_refused(tmp_path, lines
 
 
 def of_two_networks(
-    hazy: Tensor, first: Tensor, depth: float, airlight: Tensor, second: Tensor, **options: bool
+    hazy: Tensor, first: Tensor, depth: float, airlight: Tensor, second: Tensor, *, always: bool = False
 ) -> Tensor:
     """Return pictures without haze from what two networks make of them."""
     maps = (first, torch.full_like(hazy[:, :1], depth), airlight.expand_as(hazy), second)
-    return dehaze_smoothly([estimates_of(hazy, torch.cat(maps, 1))], hazy, **options)
+    return dehaze_smoothly([estimates_of(hazy, torch.cat(maps, 1), always=always)], hazy)
 
 
 def even(*rgb: float) -> Tensor:
@@ -198,23 +198,27 @@ def even(*rgb: float) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "depth, always, shares",
-    [
-        (0.04, False, (1, 0, 0)),
-        (0.08, False, (0.75, 0.25, 0)),
-        (0.2, False, (0, 0.65, 0.35)),
-        (1, False, (0, 0.3, 0.7)),
-        (0.01, True, (0, 0.3, 0.7)),
-    ],
+    "depth, shares",
+    [(0.04, (1, 0, 0)), (0.08, (0.75, 0.25, 0)), (0.2, (0, 0.65, 0.35)), (1, (0, 0.3, 0.7))],
 )
-def test_the_depth_of_the_haze_decides_how_much_of_it_goes_and_by_which_network(depth, always, shares):
+def test_the_depth_of_the_haze_decides_how_much_of_it_goes_and_by_which_network(depth, shares):
     hazy, first, second = (even(*rgb) for rgb in ((0.6, 0.5, 0.4), (0.5, 0.4, 0.3), (0.2, 0.3, 0.3)))
-    clear = of_two_networks(hazy, first, depth, even(0.8, 0.8, 0.8), second, always=always)
+    clear = of_two_networks(hazy, first, depth, even(0.8, 0.8, 0.8), second)
     before, one, other = (float(luma_of(picture).mean()) for picture in (hazy, first, second))
     stays, by_first, by_second = shares
     log = (by_first * math.log(one) + by_second * math.log(other)) / max(by_first + by_second, 1e-9)
     expected = stays * before + (1 - stays) * math.exp(log)
     assert float(luma_of(clear).mean()) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("depth, prior", [(0.01, 0.7), (0.2, 0.35), (0.3, 0)])
+def test_always_joins_the_dark_channel_prior_the_less_haze_the_networks_see(depth, prior):
+    """The picture has one colour, which the prior takes for sky and leaves."""
+    hazy, first, second = (even(*rgb) for rgb in ((0.6, 0.5, 0.4), (0.5, 0.4, 0.3), (0.2, 0.3, 0.3)))
+    clear = of_two_networks(hazy, first, depth, even(0.8, 0.8, 0.8), second, always=True)
+    left, one, other = (math.log(float(luma_of(picture).mean())) for picture in (hazy, first, second))
+    expected = prior * left + (1 - prior) * (0.3 * one + 0.7 * other)
+    assert math.log(float(luma_of(clear).mean())) == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_coloured_scene_behind_coloured_haze_gets_its_colours_back_from_luma_alone():

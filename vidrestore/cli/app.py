@@ -86,6 +86,7 @@ def _common(
 
 def run_command_line(arguments: list[str] | None) -> None:
     """Run the command line, by default that of the process, and exit with its code (`cli.main`)."""
+    # streams, variables and a folder that the libraries can work with
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it, so discard what is printed
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
@@ -101,6 +102,8 @@ def run_command_line(arguments: list[str] | None) -> None:
     except OSError as error:  # a library of torch ends the process otherwise
         print_line(f"vidrestore: the current folder is gone ({error}); change to another one", sys.stderr)
         sys.exit(1)
+
+    # run it, and turn errors of users and of the system into one line each
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]

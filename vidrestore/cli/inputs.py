@@ -56,6 +56,7 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
     """
     codes, failed, damaged = [], list[str](), list[str]()
     queue, postponed = deque(sources), set[str]()
+    # work on each, those of other processes last
     while queue:
         source = queue.popleft()
         try:
@@ -85,6 +86,8 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
         except KeyboardInterrupt:
             on_event(Failed(source, f"{source}: interrupted", "KeyboardInterrupt", INTERRUPTED))
             raise
+
+    # of several, name those that need a look
     for listed, state in (failed, "failed"), (damaged, "are damaged" if len(damaged) > 1 else "is damaged"):
         if listed and len(sources) > 1:
             names = ", ".join(listed)

@@ -10,7 +10,9 @@ import typer
 from vidrestore.cli.command_options import Device, Json, Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
+from vidrestore.errors import OptionError
 from vidrestore.events import DAMAGED_SOURCE, Progressed, ignore_event
+from vidrestore.media.source import Source
 from vidrestore.options import Overwrite
 
 if TYPE_CHECKING:
@@ -59,7 +61,9 @@ def inspect(
 
 
 def suggest(
-    source: Annotated[str, typer.Argument(metavar="IN", help="Video, photo or folder of pictures.")],
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Video, photo, or folder: each photograph in it.")
+    ],
     sheet: Annotated[
         str | None,
         typer.Option(metavar="F.html|F.png", help="Restore a few frames in variants, side by side."),
@@ -78,21 +82,25 @@ def suggest(
       vidrestore suggest in.mp4 --sheet variants.html
     """
     from vidrestore.evaluation.variant_sheet import check_sheet, write_sheet
+    from vidrestore.jobs.naming import expand_sources
     from vidrestore.jobs.suggestion import suggest
     from vidrestore.options import RestoreOptions
 
     if sheet is not None:
         check_sheet(sheet, source, overwrite=overwrite)
-    options = RestoreOptions(device=device)
-    with listening(json, quiet) as on_event:
-        suggestion, places = suggest(source, options, ignore_event if json else on_event)
-        if sheet is not None:
-            on_event(Progressed(source, 0, stage="sheet"))
-            names = write_sheet(sheet, suggestion, places, options)
-    if json:
-        show_json(suggestion.to_dict())
-    else:
-        show(*suggestion_lines(suggestion))
+    options, files = RestoreOptions(device=device), expand_sources([Source.of(source)])
+    if sheet is not None and len(files) > 1:
+        raise OptionError(f"{source}: a sheet shows one of its {len(files)} files; name that one")
+    for name in map(str, files):
+        with listening(json, quiet) as on_event:
+            suggestion, places = suggest(name, options, ignore_event if json else on_event)
+            if sheet is not None:
+                on_event(Progressed(name, 0, stage="sheet"))
+                names = write_sheet(sheet, suggestion, places, options)
+        if json:
+            show_json(suggestion.to_dict())
+        else:
+            show(*suggestion_lines(suggestion))
     if sheet is not None and not (json or quiet):
         order = "" if sheet.lower().endswith(".html") else ", from left to right"
         print_line(f"in {sheet}{order}: {', '.join(names)}")

@@ -196,6 +196,7 @@ class Work:
         """Process one input; write its sidecar and the page about it."""
         from vidrestore.jobs import sidecar as sidecars
 
+        # refuse files that can't be written before the work
         run = self.run
         sidecar = sidecars.sidecar_path(request.output.name)
         page = None if run.report is None else self._page_of(request.output.name, run.report)
@@ -205,12 +206,16 @@ class Work:
         outcome = self._outcome(request, record)
         if not isinstance(outcome, Summary):
             return outcome
+
+        # a record that an earlier run wrote stays
         is_recorded = sidecar.exists() and sidecars.record_is_of(sidecar, request.output.name)
         writes_sidecar = run.sidecar and not (outcome.before and is_recorded)
         writes_sidecar = writes_sidecar and self._is_to_write(sidecar, outcome)
         writes_page = page is not None and self._is_to_write(page, outcome)
         if not (writes_sidecar or writes_page):
             return outcome
+
+        # both files say the same
         command = shlex.join(["vidrestore", *sys.argv[1:]])
         content = sidecars.sidecar_content(sidecar, request, record, command)
         lines = []
@@ -301,6 +306,7 @@ def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOp
     from vidrestore.jobs.naming import PREVIEW
     from vidrestore.jobs.request import Step, check_steps
 
+    # options that exclude each other
     steps = [Step(task, options) for task, options in chain]
     check_steps(steps)
     options = steps[0].options
@@ -312,6 +318,8 @@ def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOp
             "--shard, --engine ray and several devices are three ways to share the work; choose one"
         )
     _check_records(run)
+
+    # the ways of sharing the work
     runner = None if run.preview is not None or run.dry_run else _runner(run, options.device)
     if is_multi_device:
         from vidrestore.scale.workers import devices_of
@@ -358,6 +366,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     if estimate.frames == 1 and encoder.container == PICTURES:
         yield f"  {', '.join([*estimate.decisions.values(), work])}"
         return
+
+    # what would be done, and how
     settings = " ".join(f"{key}={value}" for key, value in encoder.settings.items())
     numbers = {"frame": estimate.frames, "scene": len(timeline.scenes), "clip": len(timeline.clips)}
     numbers["other stream"] = len(plan.copy)
@@ -367,6 +377,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     yield f"  encoder {encoder.pix_fmt} {settings}, {encoder.threads} threads"
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
+
+    # what it would take
     yield f"  {work} and {estimate.size / 1e6:.1f} MB of video"
     if estimate.encoding < estimate.restoring:
         rates = f"{estimate.encoding:.3g} and {estimate.restoring:.3g} frames a second"

@@ -43,10 +43,13 @@ def run(
       vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
       vidrestore run videos/ -o out/ --config steps.toml
     """
+    # the file's tables, over which the command line's settings go
     file_tables = read_toml(Path(config), f"--config {config}") if config else {}
     tables = with_settings(file_tables, settings or (), TASKS)
     listed = tables.pop("steps", [])
     names = [name.strip() for name in steps.split(",")] if steps else listed
+
+    # refuse what can't name steps
     place = f"--config {config}: " if config else ""
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise OptionError(f'{place}expected steps = ["denoise", "sr"]')

@@ -54,6 +54,8 @@ def check_output(
     file in messages. Raises OutputExistsError or MediaError.
     """
     target, way_out = Path(output), f"give `{option}` another name"
+
+    # the name, on any file system and on this one
     if (length := len(os.fsencode(target.name))) > LONGEST_NAME:
         raise MediaError(
             f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter "
@@ -63,6 +65,8 @@ def check_output(
         raise MediaError(
             f"{output}: Windows takes no file name with {odd[0]!r} there; give `{option}` another name"
         )
+
+    # what is there under that name
     paths = [str(output)] if existing is None else list(existing)
     refuse_sources(paths, sources, option)
     if target.is_dir():
@@ -80,6 +84,8 @@ def check_output(
             f"{output}: a link to {os.readlink(target)}, and nothing is written through links; give "
             f"`{option}` that name, or remove the link"
         )
+
+    # the folder that it is written into
     folder = target.parent
     if not folder.is_dir():
         raise MediaError(f"{output}: there is no folder {folder}; create it first")

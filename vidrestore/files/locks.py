@@ -57,6 +57,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
             f"{path.parent.parent}: this file system, or its mount, refuses locks ({error.strerror}), which "
             "keep two runs from one output; `work_dir` on another disk holds them"
         ) from error
+
     try:
         yield
     finally:

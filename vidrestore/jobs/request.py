@@ -38,6 +38,11 @@ class Step:
         """True if the network depends on what the coder took, which isn't given."""
         return self.task in ENLARGE and self.options.input == "auto" and self.options.model is None
 
+    @property
+    def removes_loss(self) -> bool:
+        """True if a photograph's loss of coding is removed before the task."""
+        return self.task == "dehaze" and self.options.model is None
+
 
 def load_step(step: Step) -> Restorer:
     from vidrestore.restorers.base import load_restorer

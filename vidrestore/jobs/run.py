@@ -25,7 +25,7 @@ from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.finished import Tag, broken_output, is_foreign, read_tag, stump
 from vidrestore.media.reader import VideoReader, expected_frames, find_span
-from vidrestore.media.source import PIPE, Source, Target, standard_input
+from vidrestore.media.source import PIPE, Source, Target, is_picture, standard_input
 from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
 from vidrestore.tasks import TASKS
 
@@ -213,8 +213,9 @@ def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | 
     """Open the source, check what depends on it, load the model last, and yield the job: the part of `check`
     that helpers of another process need, too.
     """
-    measures = any(step.measures_noise or step.measures_input for step in request.steps)
-    options = request.options
+    steps, options = request.steps, request.options
+    measures = any(step.measures_noise or step.measures_input for step in steps)
+    measures |= is_picture(request.source.name) and any(step.removes_loss for step in steps)
     with VideoReader.of(request.source, options, losses=measures) as reader:
         reader.refuse_interlaced("`scan` makes it progressive")
         span = find(reader, options) if find else find_span(reader, options.start, options.duration)
@@ -270,7 +271,16 @@ def finish(
     scenes, frames = tuple(timeline.scenes), len(timeline.pts)
     job.warn(result_warnings(frames, scenes, retried, changes), on_event)
     summary = Summary(
-        job.info.path, job.plan.output, frames, seconds, damage, scenes, retried, reused, changes=changes
+        job.info.path,
+        job.plan.output,
+        frames,
+        seconds,
+        damage,
+        scenes,
+        retried,
+        reused,
+        changes=changes,
+        dropouts=(timeline.dropouts, timeline.spoiled),
     )
     on_event(summary)
     return summary

@@ -84,7 +84,7 @@ class Steps:
                     f"{step.task} measures the noise of the source, so only before tasks that alter noise; "
                     f"let it be the first, or give the noise, as in `settings={step.task}.sigma=10`"
                 )
-            keeps_noise = keeps_noise and step.task in TASKS and TASKS[step.task].keeps_noise
+            keeps_noise = keeps_noise and stage.keeps_noise
             stage.share = 1 / len(steps)
             self.stages.append(stage)
             self.scale *= stage.scale

@@ -141,7 +141,7 @@ def suggest(
     is_film = flicker.verdict == dust.verdict == "yes"
     noise = _noise(places, info)
     noisy = (noise.value or 0) >= STRONG_NOISE
-    findings = [interlacing, flicker, dust, noise]
+    findings = [interlacing, *_dropouts(places, scan), flicker, dust, noise]
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy, is_film=is_film)]
     findings += [_compression(info), _size(info.video)]
@@ -204,6 +204,16 @@ def _dust(places: Sequence[Place], video: VideoInfo, options: RestoreOptions) ->
         return Finding("dust", "no", "few or no specks that last one frame", "dedust", 0.0)
     words = f"{least:.3g} specks in a frame's middle of {SIDE} pixels"
     return Finding("dust", "yes", words, "dedust", least)
+
+
+def _dropouts(places: Sequence[Place], scan: Scan | None) -> Iterator[Finding]:
+    """Judge, of video in fields, how many dropouts were found; every task fills them."""
+    if scan is None or scan.kind != "fields":
+        return
+    counts = [frame.dropouts for place in places for frame in place.frames]
+    total, spoiled = sum(counts), sum(count > 0 for count in counts)
+    words = f"{total} in {spoiled} of {len(counts)} frames, filled when fields become frames"
+    yield Finding("dropouts", "yes" if total else "no", words if total else "none found", value=float(total))
 
 
 def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:

@@ -45,7 +45,7 @@ _OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_mer
 # decoders that may give the picture of a packet later
 _LATER = Capabilities.delay | Capabilities.frame_threads
 _EMPTY = 16  # bytes of a packet that may hold no picture; larger ones without a picture are damaged
-_FULL_SAMPLES = 2  # the range of samples, by FFmpeg's number
+_JPEG_RANGE = 2  # FFmpeg's number of the full range of samples
 _TURNED_ASPECT = Fraction(3, 2)  # change of the aspect from which a picture is taken for turned
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
@@ -456,8 +456,8 @@ def _scaling(picture: VideoFrame, size: tuple[int, int], video: VideoInfo) -> li
     another shape then, as in adaptive streaming; but a picture that was turned by a quarter gets bars.
     """
     words = {True: "full", False: "limited"}
-    is_full = picture.color_range == _FULL_SAMPLES or picture.format.name.startswith("yuvj")
-    before, after = words[is_full], words[video.colour.range == _FULL_SAMPLES]
+    is_full = picture.color_range == _JPEG_RANGE or picture.format.name.startswith("yuvj")
+    before, after = words[is_full], words[video.colour.range == _JPEG_RANGE]
     options = "{}:{}:interl=-1:in_range={}:out_range={}".format(*size, before, after)
     turned = Fraction(picture.width * size[1], picture.height * size[0])
     pixels = ("format", f"pix_fmts={video.pix_fmt}")

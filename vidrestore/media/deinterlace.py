@@ -3,7 +3,8 @@
 bwdif makes one progressive picture per interlaced one, or one per field. It interpolates every other row and
 leaves the rest as they are. fieldmatch pairs the fields of one moment, which may lie in neighbouring frames;
 where what it pairs has combs still, bwdif takes its place. Of film, one of five frames is then a repetition.
-All depend on a picture and its two neighbours only, so that a read from the middle gives the same.
+All depend on a picture and its two neighbours only, so that a read from the middle gives the same. Video in
+fields loses the dropouts of its tape first (`tape_fields`), by two more pictures on either side.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, groupby, islice, pairwise, tee
@@ -27,12 +29,13 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.scan import CYCLE, MATCHED, Scan
+from vidrestore.media.tape_fields import REACH, DropoutFilter
 
 Whole: TypeAlias = tuple[VideoFrame, int | None]  # a whole frame and its `Frame.real_rows`
 Filtered: TypeAlias = tuple[VideoFrame, VideoFrame]  # a result and the picture that it is of
 
 FILTERS = {"bwdif": "mode={}:parity=auto:deint=all", "fieldmatch": "order=auto:combmatch=full"}
-AROUND = 2  # pictures before and after those wanted, on which they depend
+AROUND = 1 + REACH  # pictures before and after those wanted, on which they depend
 
 
 class Deinterlacer:
@@ -52,6 +55,8 @@ class Deinterlacer:
         rate = video.rate or video.base_rate or Fraction(30000, 1001)
         self._frame = 1 / rate / video.time_base  # in ticks of the stream
         self._try(source)
+        order = scan.order or video.marked_order or video.unmarked_order
+        self._tape = DropoutFilter(video.format, int(order == "bff"), self._is_interlaced)
 
     def _try(self, source: str) -> None:
         """Filter two blank pictures: libavfilter silently converts formats that it doesn't support."""
@@ -87,9 +92,15 @@ class Deinterlacer:
 
     def pictures(self, pictures: Generator[VideoFrame]) -> Generator[Whole]:
         """Yield the pictures as whole frames, each with its `Frame.real_rows`."""
+        self._tape = copy(self._tape)  # other copies of this object may be in use
         with closing(pictures):
-            frames = self._deinterlaced(pictures)
+            is_tape = self.scan.kind == "fields"
+            frames = self._deinterlaced(self._tape.pictures(pictures) if is_tape else pictures)
             yield from self._film(frames) if self.scan.kind == "film" else frames
+
+    def dropouts(self, pts: int) -> int:
+        """Return how many dropouts were removed from the picture with a time; to be asked once."""
+        return self._tape.counts.pop(pts // self.ticks, 0)
 
     def _deinterlaced(self, pictures: Iterator[VideoFrame]) -> Iterator[Whole]:
         """Yield the pictures, filtered from the first interlaced one on."""

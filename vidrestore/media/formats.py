@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import av
 import numpy as np
@@ -24,6 +24,7 @@ from vidrestore.frames import UNSPECIFIED, ColourTags, Frame, PixelFormat, Scale
 from vidrestore.media.encoder_table import EncoderChoice
 
 Family = Literal["yuv", "rgb", "gray"]
+Plane: TypeAlias = NDArray[Any]
 
 # Packed formats: the component of each sample of plane 0 (and 1) in one period; "x" is padding.
 _PACKED = {
@@ -183,18 +184,32 @@ def _widened(values: NDArray[Any], bits: int) -> NDArray[Any]:
     return (values << (8 - bits) | values >> (2 * bits - 8)).astype(np.uint8)
 
 
+def store_plane(frame: VideoFrame, index: int, plane: NDArray[Any]) -> None:
+    """Write a delivered plane into a frame that owns its buffers. Not for palettes."""
+    layout = layout_of(frame.format.name)
+    samples = layout.samples[index]
+    _stored(frame.planes[samples.plane], samples, layout, *plane.shape)[:] = plane << layout.shift
+
+
 def _take(plane: VideoPlane, samples: PlaneSamples, layout: Layout, height: int, width: int) -> NDArray[Any]:
-    line = abs(plane.line_size)
-    rows = np.frombuffer(cast(Any, plane), np.uint8).reshape(-1, line)
-    if plane.line_size < 0:  # stored bottom-up; PyAV's buffer begins at the lowest address
-        rows = rows[::-1]
-    rows = rows[:height, : line - line % layout.stored.itemsize].view(layout.stored)
-    values = rows[:, samples.start : samples.start + samples.step * (width - 1) + 1 : samples.step]
+    values = _stored(plane, samples, layout, height, width)
     native = np.dtype(np.float32) if layout.stored.kind == "f" else layout.stored.newbyteorder("=")
     copied = values.astype(native, order="C", copy=True)
     if layout.shift:
         copied >>= layout.shift
     return copied
+
+
+def _stored(
+    plane: VideoPlane, samples: PlaneSamples, layout: Layout, height: int, width: int
+) -> NDArray[Any]:
+    """Return a view of the samples of a delivered plane as they are stored."""
+    line = abs(plane.line_size)
+    rows = np.frombuffer(cast(Any, plane), np.uint8).reshape(-1, line)
+    if plane.line_size < 0:  # stored bottom-up; PyAV's buffer begins at the lowest address
+        rows = rows[::-1]
+    rows = rows[:height, : line - line % layout.stored.itemsize].view(layout.stored)
+    return rows[:, samples.start : samples.start + samples.step * (width - 1) + 1 : samples.step]
 
 
 # code points of ITU-T H.273

@@ -108,6 +108,7 @@ def unreadable(path: str) -> str | None:
     """
     with open(path, "rb") as file:
         start = file.read(32)
+        # several pictures, or a form that FFmpeg reads wrong, by the kind of file
         if start.startswith(b"\x89PNG"):
             file.seek(8)
             counts = (file.read(4) for kind, _ in _chunks(file) if kind == b"acTL")

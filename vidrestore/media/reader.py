@@ -205,8 +205,10 @@ class VideoReader:
                 except MediaError as error:
                     raise MediaError(f"{self.source}: {error}") from None
                 frame.real_rows = rows
-                if self._deinterlacer and (second := self._deinterlacer.second):
-                    frame.second = _frame(second).planes
+                if self._deinterlacer:
+                    frame.dropouts = self._deinterlacer.dropouts(frame.pts)
+                    if second := self._deinterlacer.second:
+                        frame.second = _frame(second).planes
                 if self.losses:
                     jpeg = decoding.jpeg
                     loss = loss_by_tables(jpeg) if jpeg else loss_of(picture, self.stored) or loss

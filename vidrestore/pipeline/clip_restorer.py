@@ -36,6 +36,7 @@ from vidrestore.pipeline.conversions import (
 from vidrestore.pipeline.plan import Clip, Plan, PlannedClip, Timeline, colour_planes
 from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import memory_for
+from vidrestore.tasks import TASKS
 from vidrestore.working import HERE, begin_task, threads_for
 
 
@@ -67,6 +68,7 @@ class ClipRestorer:
 
     def __init__(self, task: str, restorer: Restorer, video: VideoInfo, options: RestoreOptions) -> None:
         self.task, self.restorer, self.video, self.options = task, restorer, video, options
+        self.keeps_noise = task in TASKS and TASKS[task].keeps_noise
         # frames of a clip, and those that neighbouring clips share
         self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
         self.threads = threads_for(options.threads)
@@ -224,7 +226,8 @@ class ClipRestorer:
         alpha = (
             enlarged_samples(plane, pixels, self.scale) for plane in frame.planes[colour_planes(pixels) :]
         )
-        return Restored(replace(frame, planes=(*planes, *alpha), real_rows=None, steps=()))
+        planes, loss = (*planes, *alpha), frame.loss if self.keeps_noise else (0.0, 0.0)
+        return Restored(replace(frame, planes=planes, real_rows=None, steps=(), loss=loss))
 
     def _finished(self, item: Restored) -> Frame:
         """Return a frame with samples of the source's format."""

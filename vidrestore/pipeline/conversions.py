@@ -41,7 +41,7 @@ from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fields import woven
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.plan import Clip, colour_planes
-from vidrestore.restorers.base import PlaneRestorer, RgbRestorer
+from vidrestore.restorers.base import PlaneRestorer, RgbRestorer, load_restorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 from vidrestore.restorers.result_cache import ResultCache
 
@@ -171,6 +171,8 @@ COPIES = 4  # a clip's float samples while it is restored: in, out, and the mode
 # few samples as for many
 CONVERTED, CONVERTED_SHARE = 512 << 20, 16
 UNCHANGED = 0.02  # grey levels; frames with a smaller mean change look the same
+# mean change of a photograph, in grey levels, from which on its loss of coding is removed completely
+WHOLE_LOSS = 4.0
 
 
 @dataclass(frozen=True)
@@ -351,20 +353,23 @@ class RgbConversion:
 
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
         """Yield the planes of the frames `keep` of a clip, one by one; on a device several together."""
-        rgb = self._rgb(samples)
-        pictures = self.restorer.frames(
-            rgb,
-            keep,
-            precision=precision,
-            first=clip.first,
-            cache=self.cache,
+        restore = partial(
+            self.restorer.frames, keep=keep, precision=precision, first=clip.first, cache=self.cache
         )
+        rgb, whole = self._rgb(samples), None
+        if self.restorer.facts.takes_loss and len(rgb) == 1 and any(samples.frames[0].loss):
+            (restored,) = restore(rgb)
+            if 255 * float((restored - rgb[0]).abs().mean()) >= UNCHANGED:
+                whole = self._without_loss(samples)
+                rgb = self._rgb_of(whole)
+        pictures = restore(rgb)
         start, step = keep[0], self._frames_at_once(self.scale)
         while batch := list(islice(pictures, step)):
             places, restored = slice(start, start + len(batch)), torch.stack(batch)
             if restored.shape == rgb[places].shape:
                 self._count_changes(rgb[places], restored)
-            yield self._planes(samples, places, rgb[places], restored)
+            planes = self._planes(samples, places, rgb[places], restored)
+            yield planes if whole is None else self._mixed(planes, whole, samples, rgb, restored)
             start = places.stop
         assert start == keep[1], "as many frames as asked for"
 
@@ -372,8 +377,30 @@ class RgbConversion:
         """Return (T, 3, H, W) of all frames on the network's device: all colour is converted there."""
         count, step = len(samples.frames), self._frames_at_once(1)
         parts = (samples.grey(slice(start, start + step)) for start in range(0, count, step))
-        pixels, tags, height = samples.pixels, self.video.colour, self.video.height
-        return torch.cat([yuv_to_rgb(part, pixels, tags, height) for part in parts])
+        return torch.cat([self._rgb_of(part) for part in parts])
+
+    def _rgb_of(self, planes: Planes) -> Tensor:
+        return yuv_to_rgb(planes, self.video.format, self.video.colour, self.video.height).to(self.device)
+
+    def _without_loss(self, samples: Samples) -> Planes:
+        """Return the planes of a photograph without its loss of coding, which its restorer would amplify."""
+        luma, chroma = samples.frames[0].loss
+        denoiser = load_restorer("denoise", RestoreOptions(device=str(self.device)))
+        assert denoiser.input_kind == "planes"
+        sigma = luma, *[chroma] * (colour_planes(samples.pixels) - 1)
+        clip = Clip(0, 1, sigma, loss=sigma)
+        conversion = PlaneConversion(denoiser, self.video, RestoreOptions())
+        (planes,) = conversion.restored(clip, samples, (0, 1), None)
+        return planes
+
+    def _mixed(
+        self, planes: Planes, whole: Planes, samples: Samples, rgb: Tensor, restored: Tensor
+    ) -> Planes:
+        """Return a photograph's restored planes without its loss, the less the picture changed the less."""
+        change = 255 * (restored - rgb).abs().mean()
+        share = self.strength * (change / WHOLE_LOSS).clamp(max=1)
+        sources = zip(planes, whole, samples.grey(), strict=True)
+        return tuple(plane + share * (better - before) for plane, better, before in sources)
 
     def _frames_at_once(self, scale: Scale) -> int:
         """Return how many frames to convert together: one on a CPU, whose caches are small."""

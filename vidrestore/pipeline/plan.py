@@ -37,7 +37,7 @@ from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
 
-PLAN_VERSION = 5
+PLAN_VERSION = 6
 MOST_FRAMES = 1 << 24  # in a plan that is read: 77 hours at 60 frames per second
 _CLIP = tuple[Count, Count, list[float], list[float], list[float], list[float]]
 _COMPACT = stored(
@@ -48,6 +48,8 @@ _COMPACT = stored(
     durations=str,
     cuts=list[Count],
     clips=list[Annotated[_CLIP, Strict(False)]],  # a list is the tuple of JSON
+    dropouts=Count,
+    spoiled=Count,
 )
 # Every so many frames of a scene are measured: a look takes longer than decoding. One more comes early, since
 # a single look takes moving water or compressed texture for noise too often.
@@ -98,7 +100,7 @@ class Scene(Clip):
     @property
     def noise(self) -> str:
         """In words: "luma 9.6, coarse; chroma 14.1", or "none; coding 4.1"."""
-        lost = f"; coding {self.loss[0]:.1f}" if any(self.loss) else ""
+        lost = f"; coding {max(self.loss):.1f}" if any(self.loss) else ""
         return noise_in_words(self.measured, self.rms) + lost
 
 
@@ -112,6 +114,8 @@ class Timeline:
     durations: array[int] = field(default_factory=lambda: array("q"))  # of every frame, in ticks
     cuts: list[int] = field(default_factory=list)  # the first frame of each scene but the first
     clips: list[Clip] = field(default_factory=list)
+    dropouts: int = 0  # of a tape, that were filled
+    spoiled: int = 0  # frames that had some
 
     def to_compact(self) -> dict[str, Any]:
         """Return JSON values, with all times in one text each: lists would take too much memory."""
@@ -123,6 +127,8 @@ class Timeline:
             "overlap": self.overlap,
             "cuts": list(self.cuts),
             "clips": clips,
+            "dropouts": self.dropouts,
+            "spoiled": self.spoiled,
         }
 
     @classmethod
@@ -133,7 +139,8 @@ class Timeline:
             raise ValueError(f"version {values['version']}")
         clips = [Clip(first, stop, *map(tuple, levels)) for first, stop, *levels in values["clips"]]
         times = _unpacked(values["pts"]), _unpacked(values["durations"])
-        timeline = cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips)
+        counts = values["dropouts"], values["spoiled"]
+        timeline = cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips, *counts)
         timeline._check()
         return timeline
 
@@ -301,6 +308,8 @@ def _known_frames(frames: Iterable[Frame], timeline: Timeline) -> Iterator[tuple
 def _add_times(frame: Frame, timeline: Timeline) -> Frame:
     timeline.pts.append(frame.pts)
     timeline.durations.append(frame.duration)
+    timeline.dropouts += frame.dropouts
+    timeline.spoiled += frame.dropouts > 0
     return frame
 
 

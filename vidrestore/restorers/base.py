@@ -35,6 +35,7 @@ class Facts:
     cached: bool = False  # results for frames that clips share are cached for the next clip
     scale: int = 1  # size of the output over that of the source
     needs_sigma: bool = False  # noise must be given or measured
+    takes_loss: bool = False  # a photograph's loss of coding is removed before, and so not amplified
     warnings: tuple[str, ...] = ()  # warnings for the user, before work begins
     files: tuple[tuple[str, str], ...] = ()  # name and checksum of each file of weights, if they are several
 

@@ -4,7 +4,8 @@ smoothed over neighbouring frames.
 One network estimates the depth of the haze and removes only that, the other was trained on thick fog. In a
 scene with almost no haze nothing changes; in more haze the first decides, and in thick haze the logarithm of
 luma is mostly that of the second. Both invent colours, so those of the scattering model are taken: a frame is
-a share of the scene's light, and light of the colour of the airlight.
+a share of the scene's light, and light of the colour of the airlight. Who asks for haze to go always sees
+some: where the networks don't, luma is mostly that of the dark channel prior.
 
 The amount of haze is seen in a whole scene, not in a corner of it, and haze changes little from pixel to
 pixel. So a small picture suffices, and takes a fraction of the time. Its change, a gain and an offset for
@@ -31,15 +32,18 @@ from vidrestore.clips import reflected_window
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.linear_light import from_light
 from vidrestore.models.alignment import luma_of
+from vidrestore.models.dark_channel import DarkChannel, share
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts, PictureForm
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, default_model, pick
-from vidrestore.weights import Model, load_model
+from vidrestore.tasks import TASKS
+from vidrestore.weights import Card, Model, card_of, load_model
 
 TASK = "dehaze"
 THICK_HAZE = "mb-taylorformer-t-dehaze"  # joined by default with the network that estimates haze
+DENOISER = TASKS["denoise"].weights[0]
 # Parameters of weights
 COARSE_LINES = "coarse_lines"  # lines of the small picture
 MOST_LINES = 1 << 15
@@ -51,6 +55,7 @@ FLAT = 1e-5  # added to the variance in a window, so that the gain of flat windo
 # the share of the second network grows, to MOST_THICK. Clear frames and photographs have up to 0.05, hazy
 # photographs 0.04 to 0.65.
 HAZE, THICK, MOST_THICK = (0.04, 0.2), (0.1, 0.3), 0.7
+MOST_PRIOR = 0.7  # share of the dark channel prior in the logarithm of luma, of scenes that aren't THICK
 BLACK = 4e-3  # luma is taken to be brighter
 CLEAREST = 1.8  # most that colours gain by contrast alone: more shows blocks and a brown sky
 
@@ -130,35 +135,36 @@ class HazeEstimate(NamedTuple):
     restored: Tensor  # by the first network
     thick: Tensor | None = None  # by the second
     haze: Tensor | None = None  # (B, 4, 1, 1): mean optical depth, and R'G'B' of airlight whose luma is 1
+    prior: Tensor | None = None  # luma by the dark channel prior, if all haze is to go
 
     def clear(self, depth: Tensor | None) -> Tensor:
         """Return the pictures without haze, in scenes of these mean optical depths (B, 1, 1, 1)."""
         if depth is None or self.thick is None:
             return self.restored
-        clear = self.restored.log().lerp(self.thick.log(), MOST_THICK * _share(depth, *THICK)).exp()
-        return self.source.lerp(clear, _share(depth, *HAZE))
+        first, thick = self.restored.log(), self.thick.log()
+        if self.prior is not None:
+            clear = first.lerp(thick, MOST_THICK)
+            return clear.lerp(self.prior.log(), MOST_PRIOR * (1 - share(depth, *THICK))).exp()
+        clear = first.lerp(thick, MOST_THICK * share(depth, *THICK)).exp()
+        return self.source.lerp(clear, share(depth, *HAZE))
 
 
-def _share(depth: Tensor, least: float, most: float) -> Tensor:
-    return ((depth - least) / (most - least)).clamp(0, 1)
-
-
-def estimates_of(small: Tensor, outputs: Tensor) -> list[HazeEstimate]:
-    """Return the estimates of small pictures (B, 3, h, w) from the outputs of a network or HazeNetworks."""
+def estimates_of(small: Tensor, outputs: Tensor, *, always: bool = False) -> list[HazeEstimate]:
+    """Return the estimates of small pictures (B, 3, h, w) from the outputs of a network or HazeNetworks;
+    `always`: with the dark channel prior for haze that the latter don't see.
+    """
     parts = [small, outputs[:, :3].clamp(0, 1)]
     if outputs.shape[1] > 3:
         first, depth, airlight, thick = outputs.split((3, 1, 3, 3), 1)
         lumas = luma_of(torch.cat((small, first, thick)).clamp(0, 1)).clamp(min=BLACK).chunk(3)
         depth, airlight = (maps.mean((2, 3), keepdim=True) for maps in (depth, airlight))
         parts = [*lumas, torch.cat((depth, airlight / luma_of(airlight)), 1)]
+        parts += [DarkChannel().clear_luma(small.clamp(0, 1)).clamp(min=BLACK)] * always
     return [HazeEstimate(*maps) for maps in zip(*(part.split(1) for part in parts), strict=True)]
 
 
-def dehaze_smoothly(
-    windows: Sequence[Sequence[HazeEstimate]], frames: Tensor, *, always: bool = False
-) -> Tensor:
-    """Return frames (B, 3, H, W) without haze, each as the middle one of T estimates has it; `always`: as if
-    the haze were thick.
+def dehaze_smoothly(windows: Sequence[Sequence[HazeEstimate]], frames: Tensor) -> Tensor:
+    """Return frames (B, 3, H, W) without haze, each as the middle one of T estimates has it.
 
     The haze, and the gain of each channel's mean, are the means over all estimates of a window.
     """
@@ -168,8 +174,7 @@ def dehaze_smoothly(
     depth = haze = None
     if estimates.haze is not None:
         haze = estimates.haze.unflatten(0, (count, length)).mean(1)
-        depth = torch.full_like(haze[:, :1], torch.inf) if always else haze[:, :1]
-        depth = depth.repeat_interleave(length, 0)
+        depth = haze[:, :1].repeat_interleave(length, 0)
     clear = estimates.clear(depth)
     gains = (_level(clear) / _level(estimates.source)).unflatten(0, (count, length))
     steady: Tensor = gains.mean(1) / gains[:, length // 2]
@@ -211,7 +216,7 @@ class DehazeRestorer(PictureRestorer):
         if isinstance(network, MBTaylorFormer) and self.form.haze and options.model is None:
             thick = load_model(THICK_HAZE, device=self.facts.device)
             self.network = HazeNetworks(network, thick.network).eval()
-            self.facts = facts_of_both(self.facts, model, thick)
+            self.facts = facts_of_both(self.facts, model.card, thick.card, card_of(DENOISER))
 
     def _source_size(self, height: int, width: int) -> tuple[int, int]:
         return coarse_size(height, width, self.lines, self.form.multiple)
@@ -234,20 +239,24 @@ class DehazeRestorer(PictureRestorer):
         windows = [reflected_window(index, RADIUS, len(clip.frames)) for index in indices]
         frames = pick(clip.frames, indices).to(self.device)
         estimate_windows = [[clip.results[index] for index in window] for window in windows]
-        return dehaze_smoothly(estimate_windows, frames, always=self.always)
+        return dehaze_smoothly(estimate_windows, frames)
 
     def _estimates(self, clip: PreparedClip, indices: Sequence[int]) -> list[HazeEstimate]:
-        return estimates_of(pick(clip.source, indices), self.network_results(clip, indices))
+        outputs = self.network_results(clip, indices)
+        return estimates_of(pick(clip.source, indices), outputs, always=self.always)
 
 
-def facts_of_both(facts: Facts, first: Model, thick: Model) -> Facts:
-    """Return the facts of the first network's restorer with the names and checksums of both."""
-    cards = first.card, thick.card
+def facts_of_both(facts: Facts, first: Card, thick: Card, denoiser: Card) -> Facts:
+    """Return the facts of the first network's restorer with the names of both, and the checksums of these and
+    of the one that removes a photograph's loss of coding.
+    """
+    cards = first, thick, denoiser
     return replace(
         facts,
-        name="+".join(card.name for card in cards),
+        name=f"{first.name}+{thick.name}",
         weights=sha256("".join(card.sha256 for card in cards).encode()).hexdigest(),
         files=tuple((card.name, card.sha256) for card in cards),
+        takes_loss=True,
     )
 
 

@@ -190,6 +190,8 @@ def opened(path: Path) -> Iterator[Any]:
             f"{path}: weights are read from .safetensors files only; convert others with `vidrestore "
             "weights import`"
         )
+
+    # errors of the library, also those within the block, say what the file is
     try:
         check_regular(path)
         import_module("torch")  # as `safe_open` would, for seconds

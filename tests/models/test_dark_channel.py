@@ -1,0 +1,45 @@
+"""Haze removed by the dark channel prior, and what is spared."""
+
+import torch
+from torch import Tensor
+
+from vidrestore.models.alignment import luma_of
+from vidrestore.models.dark_channel import DarkChannel
+
+AIRLIGHT = torch.tensor([0.7, 0.75, 0.85])[:, None, None]
+
+
+def scene() -> Tensor:
+    """Noise (3, 48, 64) that is black somewhere in every place, as the prior has it, and bright elsewhere."""
+    return torch.rand(3, 48, 64, generator=torch.Generator().manual_seed(3)) ** 2
+
+
+def behind_haze(picture: Tensor, seen: float) -> Tensor:
+    return seen * picture + (1 - seen) * AIRLIGHT
+
+
+def luma_error(pictures: Tensor, picture: Tensor) -> float:
+    return float((pictures - luma_of(picture[None])).abs().mean())
+
+
+def test_a_scene_with_black_in_every_place_comes_out_of_even_haze_below_sky():
+    clear = scene()
+    hazy = behind_haze(clear, 0.6)
+    hazy[:, :8] = clear[:, :8] = AIRLIGHT  # the sky, of which the colour of the haze is read
+    restored = DarkChannel().clear_luma(hazy[None])
+    assert luma_error(restored[..., 20:, :], clear[:, 20:]) < 0.04
+    assert luma_error(luma_of(hazy[None])[..., 20:, :], clear[:, 20:]) > 0.15
+
+
+def test_blocks_in_the_sky_are_hardly_enlarged():
+    hazy = behind_haze(scene(), 0.6)
+    hazy[:, :24] = AIRLIGHT
+    hazy[:, :24, ::8] -= 0.01  # as at the edges of a coder's blocks
+    restored = DarkChannel().clear_luma(hazy[None])[0, 0, :12]
+    assert 0.01 <= float(restored.max() - restored.min()) < 0.013
+
+
+def test_a_picture_smaller_than_a_place_and_a_black_one_come_through():
+    for picture in (torch.zeros(1, 3, 8, 8), torch.rand(2, 3, 1, 3)):
+        restored = DarkChannel().clear_luma(picture)
+        assert restored.shape == picture[:, :1].shape and bool(torch.isfinite(restored).all())

@@ -1,0 +1,140 @@
+"""Remove the dropouts of tapes from the fields of interlaced pictures, before these become whole frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from av.filter import Graph
+from av.video.frame import VideoFrame
+from torch import Tensor
+
+from vidrestore.cores import one_thread
+from vidrestore.frames import PixelFormat
+from vidrestore.media.formats import Plane, planes_of, store_plane
+from vidrestore.models.dropouts import Dropouts, FieldView, filled, found_dropouts
+from vidrestore.scenes import Thumbnail, novelty, thumbnail
+
+REACH = 2  # pictures before and after one, on which it depends
+NEW_SCENE = 0.45  # least novelty of a picture that begins a scene; others have nothing to fill from
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An interlaced picture with its delivered planes, its luma (1, 1, H, W) in grey levels, a thumbnail of
+    that, and whether a scene begins with it.
+    """
+
+    picture: VideoFrame
+    planes: tuple[Plane, ...]
+    luma: Tensor
+    thumbnail: Thumbnail
+    begins_scene: bool
+
+
+class DropoutFilter:
+    """Removes dropouts from those pictures of a video that `is_interlaced` is true for; `early` is the parity
+    of the rows of the earlier field.
+
+    counts: dropouts that were found, by the pts of the picture
+    """
+
+    def __init__(self, pixels: PixelFormat, early: int, is_interlaced: Callable[[VideoFrame], bool]) -> None:
+        self.counts: dict[int, int] = {}
+        self._format, self._early, self._is_interlaced = pixels, early, is_interlaced
+
+    def pictures(self, pictures: Iterable[VideoFrame]) -> Iterator[VideoFrame]:
+        """Yield the pictures, two behind; those with dropouts as copies."""
+        self.counts = {}
+        window: list[Moment | None] = [None] * REACH
+        for picture in chain(pictures, [None] * REACH):
+            window.append(_moment(picture, self._format, window[-1]) if picture else None)
+            if len(window) > 2 * REACH:
+                if moment := window[REACH]:
+                    yield self._mended(moment, window)
+                del window[0]
+
+    def _mended(self, moment: Moment, window: Sequence[Moment | None]) -> VideoFrame:
+        """Return the picture in the middle of a window without its dropouts."""
+        scene = _scene_around(window)
+        pairs = [pair for pair in ((-1, 1), (1, 2), (-2, -1)) if scene.keys() >= {*pair}]
+        if not pairs or not self._is_interlaced(moment.picture):
+            return moment.picture
+        with one_thread(), torch.inference_mode():
+            views = [self._view(parity, scene, pairs[0]) for parity in (0, 1)]
+            fields = [(view, dropouts) for view in views if (dropouts := found_dropouts(view))]
+            if not fields:
+                return moment.picture
+            planes = [plane.copy() for plane in moment.planes]
+            neighbours = [scene[offset].planes for offset in pairs[0]]
+            for view, dropouts in fields:
+                for plane, sources in zip(self._colours(planes), zip(*neighbours, strict=True), strict=False):
+                    _fill(plane[view.parity :: 2], [source[view.parity :: 2] for source in sources], dropouts)
+        self.counts[moment.picture.pts or 0] = sum(dropouts.dashes for _, dropouts in fields)
+        result = _copy(moment.picture)
+        for index, plane in enumerate(planes):
+            store_plane(result, index, plane)
+        return result
+
+    def _colours(self, planes: list[Plane]) -> list[Plane]:
+        """Return the planes without that of alpha."""
+        return planes[: self._format.plane_count - self._format.alpha]
+
+    def _view(self, parity: int, scene: dict[int, Moment], pair: tuple[int, int]) -> FieldView:
+        """Return a field of the picture at 0 of a scene, by its parity, with those around it."""
+        field, *neighbours = (scene[offset].luma[..., parity::2, :] for offset in (0, *pair))
+        lead = 0.5 if parity == self._early else -0.5  # of the other field of a picture
+        nearest = sorted(scene, key=lambda offset: abs(offset + lead))[:2]
+        others = [scene[offset].luma[..., 1 - parity :: 2, :] for offset in nearest]
+        times = [offset + lead for offset in nearest]
+        return FieldView(field, parity, torch.cat(neighbours), pair, others, times)
+
+
+def _moment(picture: VideoFrame, pixels: PixelFormat, before: Moment | None) -> Moment:
+    planes = planes_of(picture)
+    guide = planes[1 if pixels.family == "rgb" else 0]
+    small = thumbnail(guide, pixels.unit)
+    begins_scene = before is None or novelty(before.thumbnail, small) > NEW_SCENE
+    luma = torch.from_numpy(np.divide(guide, pixels.unit, dtype=np.float32))
+    return Moment(picture, planes, luma[None, None], small, begins_scene)
+
+
+def _scene_around(window: Sequence[Moment | None]) -> dict[int, Moment]:
+    """Return the pictures of a window that belong to the scene of its middle, which has the key 0."""
+    scene: dict[int, Moment] = {}
+    for offset in range(REACH + 1):
+        moment = window[REACH + offset]
+        if moment is None or (offset and moment.begins_scene):
+            break
+        scene[offset] = moment
+    for offset in range(0, -REACH, -1):
+        before = window[REACH + offset - 1]
+        if scene[offset].begins_scene or before is None:
+            break
+        scene[offset - 1] = before
+    return scene
+
+
+def _fill(field: Plane, neighbours: Sequence[Plane], dropouts: Dropouts) -> None:
+    """Fill the dropouts of a field of a plane, in place, by that of its neighbours."""
+    if not field.size:
+        return
+    around = torch.from_numpy(np.stack(neighbours).astype(np.float32))[:, None]
+    values, pixels = (result.numpy() for result in filled(around, dropouts))
+    if field.dtype.kind == "u":
+        values = values.round().clip(0, around.max().item())
+    field[pixels] = values[pixels].astype(field.dtype)
+
+
+def _copy(picture: VideoFrame) -> VideoFrame:
+    """Return a copy of a picture that owns its samples: a decoder refers to those that it gave out."""
+    graph = Graph()
+    source = graph.add_buffer(
+        width=picture.width, height=picture.height, format=picture.format, time_base=picture.time_base
+    )
+    graph.link_nodes(source, graph.add("copy"), graph.add("buffersink")).configure()
+    graph.vpush(picture)
+    return graph.vpull()

@@ -1,0 +1,215 @@
+"""Find the dropouts of a tape in its fields, and fill them along the motion.
+
+Where the head of a recorder reads nothing, a dash of one or two lines is white, black or noise, for one field
+only. A dash is an outlier to three sides at once, in the mean over a piece of its row: to the lines above and
+below in its own field; to the fields of the same lines before and after, with and without the motion; and to
+those of the other lines half a frame before and after. What is there and moves, thin lines and fine texture
+too, is seen by one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.models.alignment import dense_motion
+from vidrestore.models.spynet import warp
+
+
+@dataclass(frozen=True)
+class DropoutSearch:
+    """Constants of the search, chosen on training clips with drawn dropouts, and without. Levels are grey
+    levels of 255, lengths are pixels along a row, lines are those of a field.
+
+    row: length over which the excess of an outlier is averaged
+    least: levels that a dropout stands out by
+    doubt: levels added for each level that the fields before and after differ, the larger of the means over
+        `row` and over a square of `square`
+    around, distance, length: levels added for each level of excess in the lines around, as the mean from the
+        second to the `distance`-th line above and below, over `length`; moving texture has outliers there
+    columns, lines: of the other field, on either side, that must lie outside, too
+    grown, times: length by which a dropout is grown, and how often, where its excess in time, averaged over
+        `grown_row`, is the share `growth` of what a dropout stands out by
+    """
+
+    row: int = 17
+    least: float = 14.0
+    doubt: float = 0.8
+    square: int = 15
+    around: float = 8.0
+    distance: int = 5
+    length: int = 31
+    columns: int = 2
+    lines: int = 2
+    grown: int = 6
+    times: int = 3
+    grown_row: int = 3
+    growth: float = 0.35
+
+
+SEARCH = DropoutSearch()
+LEVELS = 255.0  # grey levels of a picture in [0, 1]
+
+
+class FieldView(NamedTuple):
+    """A field and those around it, luma (1, 1, h, w) in grey levels.
+
+    field: the one that may have dropouts
+    parity: 0 if it has the even rows of the picture, 1 for the odd ones
+    neighbours: two other fields (2, 1, h, w) with the same rows
+    offsets: how many frames later than the field these are, negative if earlier
+    others: the two fields (1, 1, h', w) of the other rows nearest in time
+    times: how many frames later these are, in halves
+    """
+
+    field: Tensor
+    parity: int
+    neighbours: Tensor
+    offsets: tuple[int, int]
+    others: Sequence[Tensor]
+    times: Sequence[float]
+
+
+class Dropouts(NamedTuple):
+    """The dropouts of a field: their pixels (1, 1, h, w), 1 or 0, and the motion (2, 2, h, w), x then y in
+    pixels, to its two neighbours.
+    """
+
+    pixels: Tensor
+    motion: Tensor
+
+    @property
+    def dashes(self) -> int:
+        """The number of dashes; pieces of a line near each other are one, and two in adjoining lines."""
+        near = SEARCH.grown // 2
+        grown = _combined(F.pad(self.pixels, (2 * near, 2 * near, 0, 0)), 2 * near + 1, 3, torch.maximum)
+        lines = np.pad(grown[0, 0].bool().numpy(), ((1, 0), (1, 1)))
+        changes = np.diff(lines.astype(np.int8), axis=1)
+        rows, starts = np.nonzero(changes == 1)
+        _, stops = np.nonzero(changes == -1)
+        above = lines.cumsum(1)  # of a line, up to a place; the line above has the index of the row before
+        return int((above[rows - 1, stops] == above[rows - 1, starts]).sum())
+
+
+def found_dropouts(view: FieldView) -> Dropouts | None:
+    """Return the dropouts of a field; None if it has none."""
+    field, lines = _signed(view.field), view.field.shape[-2]
+    others = [_others_ceiling(other, view.parity, lines) for other in view.others]
+
+    # Most fields have nothing that stands out even without motion, which takes the most time to find.
+    beside = torch.cat((_lines_ceiling(field), _signed(view.neighbours))).amax(0, keepdim=True)
+    still = torch.cat((beside, *others)).amax(0, keepdim=True)
+    if not bool((_row_means(field - still, SEARCH.row) > SEARCH.least).any()):
+        return None
+
+    motion = field_motion(view.field, view.neighbours)
+    aligned = warp(view.neighbours, motion, border="border", mode="bicubic")
+    moved = [
+        warp(other, _motion_at(time, motion, view.offsets), border="border")
+        for other, time in zip(others, view.times, strict=True)
+    ]
+    in_time = _signed(aligned).amax(0, keepdim=True)
+    excess = field - torch.cat((beside, in_time, *moved)).amax(0, keepdim=True)
+
+    difference = (aligned[:1] - aligned[1:]).abs()
+    square = _row_means(_column_sums(difference, SEARCH.square), SEARCH.square) / SEARCH.square
+    doubt = SEARCH.doubt * torch.maximum(_row_means(difference, SEARCH.row), square)
+    limit = SEARCH.least + doubt + SEARCH.around * _means_beyond(excess.amax(1, keepdim=True).clamp(min=0))
+    pixels = (_row_means(excess, SEARCH.row).amax(1, keepdim=True) > limit).float()
+    if not bool(pixels.any()):
+        return None
+
+    # The ends of a dash fade.
+    beyond = _row_means((field - in_time).amax(1, keepdim=True), SEARCH.grown_row)
+    is_like = (beyond > SEARCH.growth * limit).float()
+    for _ in range(SEARCH.times):
+        padded = F.pad(pixels, (SEARCH.grown, SEARCH.grown, 0, 0))
+        grown = _combined(padded, 2 * SEARCH.grown + 1, 3, torch.maximum)
+        pixels = torch.maximum(pixels, grown * is_like)
+    return Dropouts(pixels, motion)
+
+
+def field_motion(field: Tensor, neighbours: Tensor) -> Tensor:
+    """Return the motion (2, 2, h, w) from a field to its neighbours, found at half size."""
+    halves = [F.avg_pool2d(picture / LEVELS, 2, ceil_mode=True) for picture in (field, neighbours)]
+    motion = 2 * dense_motion(halves[0].expand_as(halves[1]), halves[1])
+    return F.interpolate(motion, field.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def filled(neighbours: Tensor, dropouts: Dropouts) -> tuple[Tensor, Tensor]:
+    """Return what a plane of a field (h', w') has behind its dropouts, by that of its two neighbours
+    (2, 1, h', w'), and where these lie: True or False, (h', w'). Chroma has dropouts where luma has some.
+    """
+    lines, columns = neighbours.shape[-2:]
+    pixels, motion = dropouts
+    if pixels.shape[-2:] != neighbours.shape[-2:]:
+        ratio = motion.new_tensor((columns / pixels.shape[-1], lines / pixels.shape[-2]))
+        motion = F.interpolate(motion, (lines, columns), mode="area") * ratio[:, None, None]
+        pixels = F.adaptive_max_pool2d(pixels, (lines, columns))
+    aligned = warp(neighbours, motion, border="border", mode="bicubic")
+    return aligned.mean((0, 1)), pixels[0, 0] > 0
+
+
+def _signed(picture: Tensor) -> Tensor:
+    """Return (B, 2, h, w): a picture (B, 1, h, w) and its negative, in which dark dashes are bright."""
+    return torch.cat((picture, -picture), 1)
+
+
+def _lines_ceiling(field: Tensor) -> Tensor:
+    """Return the larger of the lines above and below each line of a field (1, 2, h, w); where a dash has two
+    lines, of those above and below both.
+    """
+    lines = field.shape[-2]
+    padded = F.pad(field, (0, 0, 2, 2), mode="replicate")
+    above, over, under, below = (padded[..., top : top + lines, :] for top in (0, 1, 3, 4))
+    ceilings = torch.maximum(over, under), torch.maximum(above, under), torch.maximum(over, below)
+    return torch.minimum(torch.minimum(ceilings[0], ceilings[1]), ceilings[2])
+
+
+def _others_ceiling(other: Tensor, parity: int, lines: int) -> Tensor:
+    """Return the largest sample (1, 2, lines, w) of a field of the other rows around each of this one."""
+    top = SEARCH.lines - parity
+    bottom = lines + 2 * SEARCH.lines - 1 - other.shape[-2] - top
+    padded = F.pad(_signed(other), (SEARCH.columns, SEARCH.columns, top, bottom), mode="replicate")
+    columns = _combined(padded, 2 * SEARCH.lines, 2, torch.maximum)
+    return _combined(columns, 2 * SEARCH.columns + 1, 3, torch.maximum)
+
+
+def _motion_at(time: float, motion: Tensor, offsets: Sequence[int]) -> Tensor:
+    """Return the motion (1, 2, h, w) to a time, in frames, by that to the neighbour nearest to it."""
+    nearest = min(range(len(offsets)), key=lambda index: abs(offsets[index] - time))
+    return motion[nearest : nearest + 1] * (time / offsets[nearest])
+
+
+def _row_means(maps: Tensor, length: int) -> Tensor:
+    """Return the means over an odd length along the rows, with 0 beyond the picture, whose edges jitter."""
+    padded = F.pad(maps, (length // 2, length // 2, 0, 0))
+    return _combined(padded, length, 3, torch.add) / length
+
+
+def _column_sums(maps: Tensor, length: int) -> Tensor:
+    padded = F.pad(maps, (0, 0, length // 2, length // 2), mode="replicate")
+    return _combined(padded, length, 2, torch.add)
+
+
+def _combined(maps: Tensor, length: int, axis: int, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Return the sums or the largest of `length` samples that follow each other along an axis, computed from
+    those of half as many; torch's own pooling takes ten times as long.
+    """
+    if length == 1:
+        return maps
+    half, count = _combined(maps, length // 2, axis, combine), maps.shape[axis] - length + 1
+    results = combine(half.narrow(axis, 0, count), half.narrow(axis, length // 2, count))
+    return combine(results, maps.narrow(axis, length - 1, count)) if length % 2 else results
+
+
+def _means_beyond(excess: Tensor) -> Tensor:
+    """Return the mean of (1, 1, h, w) over the lines around each, without its own and the next ones."""
+    rows, size, near = _row_means(excess, SEARCH.length), 2 * SEARCH.distance + 1, 3
+    return (_column_sums(rows, size) - _column_sums(rows, near)).clamp(min=0) / (size - near)
