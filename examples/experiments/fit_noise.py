@@ -280,7 +280,7 @@ KINDS: dict[str, tuple[Callable[[Sources, np.random.Generator], Window], float]]
 
 def samples(count: int, seed: int, kinds: list[str]) -> Iterator[Sample]:
     rng, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions(quality="fast"))
-    restorer.further_estimates = lambda plane, estimate, *how: estimate  # type: ignore[method-assign]
+    restorer.further_estimates = lambda plane, estimate, *how, **options: estimate  # type: ignore[method-assign]
     sources = {held_out: Sources(rng, held_out=held_out) for held_out in (False, True)}
     shares = np.array([KINDS[kind][1] for kind in kinds])
     while count:

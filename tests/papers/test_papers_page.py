@@ -12,6 +12,7 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig
 from vidrestore.models.vsr_transformer import VsrConfig
 from vidrestore.papers.tables import table_names
 from vidrestore.training import config
+from vidrestore.weights import read_manifest
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "examples" / "train" / "papers.md"
@@ -74,3 +75,12 @@ def test_every_suite_and_every_recipe_for_the_papers_data_has_an_item():
 def test_a_name_that_stands_for_nothing_is_found():
     text = "`model.c`, `model.rate`, suite `dust-table40`, `vidrestore/models/dust.py`, `tests/a.py::test_b`"
     assert missing(text) == ["model.rate", "dust-table40", "tests/a.py::test_b"]
+
+
+def test_the_cards_of_the_bundled_sensing_networks_say_how_they_differ_from_the_paper():
+    cards = [card for card in read_manifest().values() if card.task == "recover"]
+    assert len(cards) == 5
+    for card in cards:
+        said = card.training["differences"]
+        assert card.config["temperature"] == ("temperature" in said)
+        assert "lambda1 (Eq. 15) is learnt through a softplus" in said

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import python
 from commands import Command, Commands, wait_for
 from torch import distributed
 from training_runs import SMALL_VALIDATION, tiny_run, write_clips, write_config
@@ -191,12 +190,16 @@ def test_a_disk_that_is_full_stops_a_run_which_resumes_when_there_is_room(tmp_pa
     mounted = f"mount -t tmpfs -o size=8m none '{tmp_path}/runs'"
     alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     try:
-        subprocess.run([*alone, mounted], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
+        subprocess.run([*alone, mounted], check=True, capture_output=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
         pytest.skip("needs a disk of its own: unshare and a tmpfs")
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "tiny.toml"), str(tmp_path / "runs")]
     done = subprocess.run(
-        [*alone, f"{mounted} && {shlex.join(command)}"], capture_output=True, text=True, check=False
+        [*alone, f"{mounted} && {shlex.join(command)}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "No space left on device" in done.stdout and "went on" in done.stdout
@@ -220,9 +223,19 @@ def by_torchrun(folder: Path, arguments: list[str]) -> str:
     (folder / "two.py").write_text(SCRIPT)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     surroundings = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = python(*torchrun, str(folder / "two.py"), *arguments, env=surroundings, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    command = [sys.executable, *torchrun, str(folder / "two.py"), *arguments]
+    with (folder / "said").open("w+") as said:
+        started = subprocess.Popen(command, env=surroundings, stderr=said, start_new_session=True)
+        try:
+            started.wait(300)
+        finally:  # the processes of the run, too, which may wait for each other for hours
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
+        said.seek(0)
+        text = said.read()
+    assert started.returncode == 0, text
+    return text
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """Runs that are interrupted, run out of disk, or diverge, and resumed runs, which end the same."""
 
 import errno
+import json
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,15 +41,9 @@ def runs(trained, tmp_path) -> Path:
 
 @pytest.mark.parametrize("step", [0, 7])
 def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(trained, tmp_path, monkeypatch, step):
-    config, events, update = trained.config, RecordedEvents(), Run.update
-
-    def interrupted(self: Run, *batch: Any) -> torch.Tensor:
-        if self.step == step:
-            signal.raise_signal(signal.SIGINT)
-        return update(self, *batch)
-
+    config, events = trained.config, RecordedEvents()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Run, "update", interrupted)
+        patched.setattr(Run, "update", interrupted_at(step))
         train(config, tmp_path / "halves", device="cpu", on_event=events)
     checkpoint = tmp_path / "halves" / "tiny.checkpoint"
     assert events[-1] == Interrupted(step + 1, checkpoint)  # the step that was under way is done
@@ -57,6 +53,47 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(trained,
     assert Began(step + 1, 12, "cpu", checkpoint) in events
     assert equal(tensors(resumed), tensors(trained.weights))
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
+
+
+SCHEDULES = {
+    "cosine": {"decay": 0.7, "floor": 1e-4},
+    "restarts": {"restarts": [1.0, 0.5, 0.25], "floor": 1e-4},
+    # too high a rate, so that validations are no better
+    "plateau": {"patience": 1, "factor": 0.3, "floor": 1e-3, "validate_every": 2, "learning_rate": 0.3},
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_run_of_any_schedule_resumed_takes_the_same_steps_at_the_same_rates(tmp_path, schedule):
+    training = {"steps": 10, "schedule": schedule, "warmup": 2} | SCHEDULES[schedule]
+    config = tiny_run(tmp_path, {"training": training})
+
+    def records(folder: Path) -> list[tuple[int, float, float]]:
+        lines = map(json.loads, (folder / "tiny.log.jsonl").read_text().splitlines())
+        return [(line["step"], line["loss"], line["learning_rate"]) for line in lines if "loss" in line]
+
+    whole = train(config, tmp_path / "whole", device="cpu")
+    for stop in (3, 4, 7):  # within a cosine, before a validation, after a reduction
+        with pytest.raises(KeyboardInterrupt), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Run, "update", interrupted_at(stop))
+            train(config, tmp_path / "parts", device="cpu", resume=True)
+    resumed = train(config, tmp_path / "parts", device="cpu", resume=True)
+    assert equal(tensors(resumed), tensors(whole))
+    expected = records(tmp_path / "whole")
+    assert records(tmp_path / "parts") == expected
+    assert len({rate for _, _, rate in expected[2:]}) > 2
+
+
+def interrupted_at(step: int) -> Callable[..., torch.Tensor]:
+    """`Run.update`, and Ctrl-C in the step of this number."""
+    update = Run.update
+
+    def interrupted(self: Run, *batch: Any) -> torch.Tensor:
+        if self.step == step:
+            signal.raise_signal(signal.SIGINT)
+        return update(self, *batch)
+
+    return interrupted
 
 
 def test_a_run_that_stops_by_itself_resumes_to_the_same_weights(tmp_path, monkeypatch):
@@ -201,6 +238,17 @@ def test_the_best_weights_of_a_run_without_a_checkpoint_are_not_replaced(trained
 def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(trained, tmp_path, changes, message):
     with pytest.raises(ConfigError, match=f"belongs to another run: {message}; change them back"):
         train(tiny_run(tmp_path, changes), trained.folder, resume=True)
+
+
+def test_a_checkpoint_of_a_version_without_a_setting_says_what_to_do(trained, runs):
+    checkpoint = runs / "tiny.checkpoint"
+    state = torch.load(checkpoint, weights_only=True)
+    del state["identity"]["[data] frames"]  # as before 28 November
+    torch.save(state, checkpoint)
+    with pytest.raises(
+        ConfigError, match=r"another version of vidrestore.* \[data\] frames; .* `init` = its"
+    ):
+        train(trained.config, runs, resume=True, device="cpu")
 
 
 def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path):

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import run
 from torch import Tensor
 from vsr_networks import ARGUMENTS, golden, released_tensors, spynet_tensors
 
 from vidrestore.errors import CheckpointError
-from vidrestore.weights import import_checkpoint, load_model
+from vidrestore.weights import import_checkpoint, load_model, read_card
 from vidrestore.weights.manifest import Card
 from vidrestore.weights.releases import adopt_vsr
 
@@ -17,6 +18,7 @@ from vidrestore.weights.releases import adopt_vsr
 def imported(
     folder: Path, tensors: Any, family: str = "vsr-transformer", config: dict[str, Any] | None = None
 ) -> Card:
+    folder.mkdir(exist_ok=True)
     torch.save(tensors, folder / "theirs.pth")
     return import_checkpoint(folder / "theirs.pth", folder / "ours.safetensors", family=family, config=config)
 
@@ -31,6 +33,43 @@ def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_pat
     with torch.no_grad():
         result = network(numbers["input"])
     torch.testing.assert_close(result[..., 1::3, 2::3], numbers["output_f32_s3"], atol=1e-4, rtol=0)
+
+
+OPTIONS = """\
+name: train  # network_g: in a comment
+network_g:
+  type: vsrTransformer
+  image_ch: 3
+  # heads: 4
+  num_frame: 5   # frames
+  heads: 1
+
+  spynet_path: 'experiments/spynet.pth'
+path:
+  pretrain_network_g: ~
+  heads: 9
+"""
+
+
+def test_the_option_file_of_a_release_is_read(tmp_path, capsys):
+    torch.save(released_tensors(), tmp_path / "theirs.pth")
+    options, output = tmp_path / "options.yml", tmp_path / "ours.safetensors"
+    given = ("--family", "vsr-transformer", "--config", options, "-o", output, "--overwrite")
+
+    def code(text: str) -> int:
+        options.write_text(text)
+        return run("weights", "import", tmp_path / "theirs.pth", *given)
+
+    assert code(OPTIONS) == 0
+    expected = imported(tmp_path / "json", released_tensors(), config=ARGUMENTS).config
+    assert read_card(output).config == expected
+    capsys.readouterr()
+    for text, message in (
+        (OPTIONS.replace("num_frame: 5", "num_frames: 5"), "the config has num_frames"),
+        (OPTIONS.replace("heads: 1", "- 2"), "can't read '- 2'"),
+        ("network_d:\n  type: x\n", "has no section network_g"),
+    ):
+        assert code(text) != 0 and message in capsys.readouterr().err.replace("\n", " ")
 
 
 def as_basicsr(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,8 @@ app = typer.Typer(
 DEFAULTS = {name for task in TASKS.values() for name in task.weights}
 ASKED_FOR = ("sigma", "scale", "rate")  # parameters that options of the same names choose
 ORDER = [*TASKS, "recover"]
+_ENTRY = re.compile(r"[ \t]+(\w+):[ \t]+(\S.*)")  # of a section of YAML
+_YAML_WORDS = {"~": None, "True": True, "False": False}
 IMPORTED = ", ".join(name for name, family in FAMILIES.items() if family.adopt)
 
 
@@ -108,8 +111,8 @@ def import_weights(
     config: Annotated[
         str,
         typer.Option(
-            metavar="F.json|JSON",
-            help="Arguments of the authors' constructor, as in their config (network_g).",
+            metavar="FILE|JSON",
+            help="Arguments of the authors' constructor: their .yml (its network_g) or a .json.",
         ),
     ] = "{}",
     parameters: Annotated[
@@ -118,7 +121,7 @@ def import_weights(
     overwrite: Overwrite = False,
 ) -> None:
     """Convert a checkpoint of other code to .safetensors: tensors only, renamed and checked."""
-    settings = _json_object("--config", _text_of(config) if config.endswith(".json") else config)
+    settings = _authors_arguments(config)
     values = None if parameters is None else _json_object("--parameters", parameters)
     _check_importable(family, settings)
     from vidrestore.weights import import_checkpoint
@@ -166,6 +169,36 @@ def _check_importable(family: str, settings: Mapping[str, Any]) -> None:
         raise typer.BadParameter(
             f"--family {family}: can't be imported; expected {', '.join([IMPORTED, *installed])}"
         )
+
+
+def _authors_arguments(config: str) -> dict[str, Any]:
+    """Return the arguments in JSON, in a file of it, or in the section network_g of BasicSR's options."""
+    suffix = Path(config).suffix
+    if suffix not in (".yml", ".yaml"):
+        return _json_object("--config", _text_of(config) if suffix == ".json" else config)
+    section = re.search(
+        r"^network_g:[ \t]*(?:#.*)?\n((?:[ \t].*\n|#.*\n|\n)*)", _text_of(config) + "\n", re.M
+    )
+    if not section:
+        raise typer.BadParameter(f"--config: {config} has no section network_g, as BasicSR's option files do")
+    lines = (re.sub(r"(^|\s)#.*", "", line).rstrip() for line in section[1].splitlines())
+    entries = [(line, _ENTRY.fullmatch(line)) for line in lines if line]
+    if others := [line for line, entry in entries if not entry]:
+        raise typer.BadParameter(
+            f"--config: {config}, network_g: can't read {others[0].strip()!r}, expected `name: value` in one "
+            "line; give the arguments as JSON"
+        )
+    return {entry[1]: _yaml_value(entry[2]) for _, entry in entries if entry}
+
+
+def _yaml_value(text: str) -> Any:
+    """Return a number, a list, a word of YAML, or the text itself."""
+    if text in _YAML_WORDS:
+        return _YAML_WORDS[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip("'")
 
 
 def _text_of(path: str) -> str:

@@ -103,8 +103,17 @@ def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str
 
 
 def check_same(checkpoint: Path, earlier: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raise ConfigError, with the old and new values, if the configuration has changed since."""
+    """Raise ConfigError, with the old and new values, if the configuration has changed since, or if it has
+    not but another version of this package, with other settings, wrote the checkpoint.
+    """
     changed = [name for name in earlier.keys() | current.keys() if earlier.get(name) != current.get(name)]
+    others = sorted(earlier.keys() ^ current.keys())
+    if changed and set(changed) <= set(others):
+        raise ConfigError(
+            f"{checkpoint}: was written by another version of vidrestore, whose settings differ in "
+            f"{', '.join(others)}; continue it with that version, or begin a run in another `output` with "
+            "`init` = its .best.safetensors"
+        )
     if changed:
         details = "; ".join(
             f"{name} was {earlier.get(name)!r} and is {current.get(name)!r}" for name in sorted(changed)
