@@ -67,6 +67,7 @@ def plot(
     parts.append(
         f'<text x="{(PLOT_LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>'
     )
+    # the curves, without values that are not a number
     for index, (name, (places, curve)) in enumerate(curves.items()):
         points = []
         for place, value in zip(places, curve, strict=True):

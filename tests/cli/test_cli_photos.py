@@ -19,6 +19,7 @@ from sample_pictures import write_frame
 from sample_videos import write_video
 
 from vidrestore.cli.progress import listening
+from vidrestore.cli.terminal import as_options
 from vidrestore.events import Event, Planned, Progressed, Started, Summary, Warned
 from vidrestore.jobs.run import result_warnings
 from vidrestore.media import source
@@ -597,8 +598,8 @@ def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
 
 @pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])
 def test_noise_that_was_measured_on_one_frame_is_doubted(frames, sigma, warned):
-    messages = result_warnings(frames, [Scene(0, frames, (sigma,) * 3, (sigma,) * 3)], 0, ())
-    assert sum("measured on one frame" in message for message in messages) == warned
+    messages = list(result_warnings(frames, [Scene(0, frames, (sigma, 9.0, 9.0), (sigma,) * 3)], 0, ()))
+    assert sum("--sigma 6.0: if texture is gone" in as_options(message) for message in messages) == warned
 
 
 def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(tmp_path, capsys):

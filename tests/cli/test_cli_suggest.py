@@ -171,9 +171,11 @@ def test_several_findings_are_one_command_and_all_commands_are_understood(video,
 @pytest.mark.parametrize("noise", [0.0, 5.0])
 def test_the_first_command_for_a_tape_is_that_of_the_readme(tmp_path, levels, capsys, repository, noise):
     levels["noise"] = noise
-    write_frames(tmp_path / "tape.mkv", interlaced(moments(24)), Fraction(25), order="tt")
+    frames = interlaced(moments(24, 1))
+    frames[4][51, 40:100] = frames[7][70, 20:90] = 240
+    write_frames(tmp_path / "tape.mkv", frames, Fraction(25), order="tt")
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
-    assert verdicts["interlacing"] == "yes"
+    assert verdicts["interlacing"] == verdicts["dropouts"] == "yes"
     assert lines[0] == f"vidrestore denoise {tmp_path / 'tape.mkv'} --double-rate"
     assert [line for line in lines if " denoise " in line] == lines[:1]
     for page in ("README.md", "examples/README.md"):

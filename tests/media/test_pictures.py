@@ -47,6 +47,9 @@ def test_a_picture_is_read_by_its_content_and_not_by_its_suffix(tmp_path, kind):
     write_picture(named, (200, 100, 50))
     write_picture(other, (200, 100, 50), kind)
     assert np.array_equal(read_rgb(named), read_rgb(other))
+    with VideoReader(str(named)) as reader, VideoReader(str(other)) as misnamed:
+        assert not reader.warnings
+        assert any(f"though its name ends in {other.suffix}" in words for words in misnamed.warnings)
     with VideoReader(str(named)) as one, VideoReader(str(other)) as two:
         assert one.info.video.codec == two.info.video.codec
         for plane, same in zip(next(one.frames()).planes, next(two.frames()).planes, strict=True):

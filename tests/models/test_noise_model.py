@@ -14,7 +14,9 @@ from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.models.noise_model import (
     BANDS,
     LEAST,
+    LEAST_COARSE,
     NoiseCurve,
+    coarse_level,
     is_white,
     lower_level,
     may_be_white,
@@ -138,6 +140,27 @@ def test_noise_that_is_even_but_weaker_than_measured_at_high_frequencies_may_be_
 
 def test_a_spectrum_near_one_may_be_that_of_white_noise():
     assert may_be_white(spectrum(0.85, 1.4)) and not may_be_white(spectrum(0.7, 1.4))
+
+
+@pytest.mark.parametrize(
+    "power, sigma, level",
+    [
+        (0.49, 20.0, 0.7**0.7 * 0.35**0.3 * 20),  # sigma where the noise is, 0.7, and root mean square, 0.35
+        (0.49, 6.0, LEAST_COARSE),
+        (0.49, 4.0, None),
+        (1.5, 20.0, None),  # as measured
+    ],
+)
+def test_coarse_noise_that_was_measured_too_high_is_that_of_its_spectrum(power, sigma, level):
+    """All of it in a quarter of the coefficients."""
+    found = torch.zeros(SIDE, SIDE)
+    found[: SIDE // 2, : SIDE // 2] = power
+    result = coarse_level(found.flatten(), sigma)
+    assert result == (level if level is None else pytest.approx(level))
+
+
+def test_white_noise_that_was_measured_too_high_is_not_coarse():
+    assert coarse_level(torch.full((SIDE**2,), 0.5), 20.0) is None
 
 
 def tracks(frames: int, height: int, width: int) -> Tensor:

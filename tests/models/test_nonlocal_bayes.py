@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fitted import fitted
-from vidrestore.models.grouping import origins_of, patches_at
+from vidrestore.models.grouping import coverage, origins_of, patches_at
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.models.nonlocal_bayes import (
     SIGMA_RANGES,
@@ -206,3 +206,15 @@ def test_a_gpu_inverts_by_products_what_a_cpu_inverts_by_its_library():
         result = _inverse(factor.to("cuda"))
         assert not device.counts["waits inside"]
         torch.testing.assert_close(result.cpu(), _inverse(factor), rtol=1e-4, atol=1e-5)
+
+
+def test_a_cpu_counts_the_estimates_of_one_frame_at_a_time(monkeypatch):
+    shapes, first = [], picture()
+
+    def counted(places: Tensor, shape: tuple[int, int, int], side: int) -> Tensor:
+        shapes.append(shape)
+        return coverage(places, shape, side)
+
+    monkeypatch.setattr("vidrestore.models.nonlocal_bayes.coverage", counted)
+    filtered(first + 10 * noise(*first.shape), first)
+    assert shapes == [(1, *first.shape[1:])] * len(first)

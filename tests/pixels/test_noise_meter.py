@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from vidrestore.media.recompress import recompress
 from vidrestore.noise.features import WITHIN, motion_of, plane_features
-from vidrestore.noise.meter import PHOTOGRAPH, NoiseMeter, noise_in_words
+from vidrestore.noise.meter import PHOTO_NOISE, NoiseMeter, PlaneNoise, noise_in_words
 
 Picture = NDArray[np.float32]
 
@@ -80,7 +80,7 @@ def test_even_bars_do_not_hide_the_noise_between_them(brightness):
     gauge = NoiseMeter(1, colour=False)
     gauge.add(frames)
     assert gauge.noise()[0].rms == pytest.approx(9, rel=0.15)
-    assert gauge.prior(frames[0][0]) == PHOTOGRAPH
+    assert gauge.noise_of_photograph(frames[0][0])[0].sigma == pytest.approx(9, rel=0.15)
 
 
 @pytest.mark.parametrize("lit", [0, 1])
@@ -215,18 +215,63 @@ def test_texture_favours_a_few_frequencies_and_noise_none():
     assert (busy > quiet + 0.15).all()
 
 
-def test_a_photograph_has_some_noise_at_least_and_a_drawing_none():
-    rng = np.random.default_rng(3)
-    photograph = np.clip(rng.normal(120, 25, (96, 128)), 0, 255).astype(np.float32)
-    drawing = np.kron(rng.integers(60, 180, (12, 16)), np.ones((8, 8))).astype(np.float32)
-    smooth = np.rint(np.add.outer(np.linspace(40, 120, 96), np.linspace(0, 90, 128))).astype(np.float32)
-    partly = photograph.copy()
-    partly[:48, :64] = 100
+def photograph(sigma: float, blur: float = 0.0) -> Picture:
+    (frame,) = with_noise(scene(1, 256, 320), sigma, blur)
+    return frame
 
-    def prior(luma):
-        gauge = NoiseMeter(1, colour=False)
-        gauge.add([(luma,)])
-        return gauge.prior(luma)
 
-    assert prior(photograph) == PHOTOGRAPH
-    assert {prior(luma) for luma in (drawing, smooth, partly)} == {(0.0, 0.0)}
+def noise_of_photograph(*planes: Picture) -> list[PlaneNoise]:
+    gauge = NoiseMeter(len(planes), colour=len(planes) > 1)
+    gauge.add([planes])
+    return list(gauge.noise_of_photograph(planes[0]))
+
+
+def test_faint_white_noise_of_a_photograph_counts_as_it_is_and_faint_coarse_noise_as_more():
+    white, coarse = (noise_of_photograph(photograph(2.5, blur))[0] for blur in (0.0, 0.7))
+    assert white.sigma == pytest.approx(2.5, rel=0.15)
+    assert coarse.sigma >= PHOTO_NOISE.coarse > 1.5 * coarse.rms
+
+
+def test_colour_beside_noise_of_luma_is_denoised_and_a_clean_photographs_stays():
+    colour = np.rint(scene(1, 128, 160)[0])
+    noisy, clean = (
+        noise_of_photograph(luma, colour, colour)
+        for luma in (photograph(5.0), np.rint(scene(1, 256, 320)[0]))
+    )
+    assert [plane.sigma for plane in noisy[1:]] == [PHOTO_NOISE.coarse] * 2
+    assert [plane.sigma for plane in clean] == [0, 0, 0]
+
+
+def test_the_weave_of_cloth_counts_as_noise_no_more_than_where_it_is_flattest():
+    """Threads three pixels apart look like white noise at the highest frequencies alone."""
+    rng = np.random.default_rng(0)
+    down, across = (np.cumsum(2 * np.pi / 3 * rng.normal(1, 0.15, side)) for side in (256, 320))
+    weave = 16 * np.sin(down)[:, None] * np.cos(across)
+    cloth = np.clip(np.rint(scene(1, 256, 320)[0] + weave), 0, 255).astype(np.float32)
+    gauge = NoiseMeter(1, colour=False)
+    gauge.add([(cloth,)])
+    (as_noise,), (found,) = gauge.noise(), gauge.noise_of_photograph(cloth)
+    assert found.sigma < 0.75 * as_noise.sigma
+
+
+@pytest.mark.parametrize("sigma", [12.0, 25.0])
+def test_strong_white_noise_of_a_photograph_is_no_texture(sigma):
+    assert noise_of_photograph(photograph(sigma))[0].sigma == pytest.approx(sigma, rel=0.12)
+
+
+def test_faint_grain_that_counts_as_more_in_a_photograph_does_not_in_a_drawing():
+    drawing = np.kron(np.random.default_rng(3).integers(60, 180, (32, 40)), np.ones((8, 8)))
+    grainy = drawing + 2.0 * blurred(np.random.default_rng(0).normal(size=drawing.shape), 0.9, 0.9)
+    grainy[:128] = drawing[:128]
+    gauge = NoiseMeter(1, colour=False)
+    gauge.add([(np.rint(grainy).astype(np.float32),)])
+    (found,) = gauge.noise_of_photograph(np.rint(grainy).astype(np.float32))
+    assert found.sigma == gauge.noise()[0].sigma < PHOTO_NOISE.coarse
+
+
+def test_noise_of_planes_is_divided_by_their_norms():
+    frames = [(frame,) for frame in with_noise(scene(), 10.0)]
+    whole, divided = NoiseMeter(1, colour=False), NoiseMeter(1, colour=False, norms=(0.5,))
+    for gauge in (whole, divided):
+        gauge.add(frames)
+    assert divided.noise()[0].sigma == 2 * whole.noise()[0].sigma > 0

@@ -182,7 +182,8 @@ def beside(texture: float, noise: float) -> torch.Tensor:
     [
         ([beside(4.0, 0.9)], [1.0], True),  # as measured
         ([beside(4.0, 0.5), beside(1.5, 1.0)], [1.0, 0.5], True),
-        ([beside(4.0, 0.5), beside(8.0, 1.2)], [1.0, 0.5], False),  # coarse noise is still there
+        # coarse noise is still there: weight 0.3 for the logarithm of its mean power, 0.59
+        ([beside(4.0, 0.5), beside(8.0, 1.2)], [1.0, 0.5, 0.59375**0.3 * (0.484375 / 0.59375) ** 0.7], False),
     ],
 )
 def test_texture_measured_as_noise_is_restored_again_with_the_sigma_of_the_noise(

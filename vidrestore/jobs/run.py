@@ -300,9 +300,11 @@ def result_warnings(
     if measured and not any(level for scene in measured for level in scene.sigma):
         yield "no noise was found, so nothing was removed; set its strength with `sigma`"
     elif measured and frames == 1:
+        luma, *_ = sigma = measured[0].sigma
         yield (
-            "its noise was measured on one frame, where fine texture looks the same; if texture is gone, "
-            "set a lower `sigma`, if coarse noise is left, a higher one"
+            "its noise was measured on one frame, where fine texture looks the same, and removed as with "
+            f"`sigma={luma or max(sigma):.1f}`: if texture is gone, set a lower one, if noise is left, a "
+            "higher one"
         )
 
 

@@ -31,7 +31,7 @@ from vidrestore.media.photo_notes import second_picture
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.scan import Scan, chosen_scan
-from vidrestore.media.source import Source, standard_input
+from vidrestore.media.source import Source, misnamed, standard_input
 from vidrestore.media.structure import broken_structure
 from vidrestore.media.y4m import Y4mInput
 from vidrestore.options import RestoreOptions
@@ -103,8 +103,8 @@ class VideoReader:
         if not (pictures := self.source.pictures):
             return probe(self.source.name, fps)
         info = pictures_info(pictures, fps or USUAL_RATE)
-        second = second_picture(pictures.files[0])
-        self.warnings = pictures.warnings + ((second,) if second else ())
+        found = second_picture(pictures.files[0]), misnamed(pictures.files[0])
+        self.warnings = (*pictures.warnings, *filter(None, found))
         return info
 
     def _deinterlace(self, request: str, *, fields: bool) -> None:

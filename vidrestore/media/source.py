@@ -312,6 +312,15 @@ def kind_by_content(path: str) -> str | None:
     return next((kind for magic, kind in _PICTURE_MAGIC.items() if start.startswith(magic)), None)
 
 
+def misnamed(path: str) -> str | None:
+    """Return a sentence on a picture whose name is that of another kind; None for others. Raises OSError."""
+    kind, suffix = kind_by_content(path), Path(path).suffix.lower()
+    if kind is None or kind == KINDS.get(suffix):
+        return None
+    name = kind.removesuffix("_pipe").upper()
+    return f"it holds a {name}, though its name ends in {suffix}; outputs are of the kind that they are named"
+
+
 def foreign_content(path: str) -> str | None:
     """Return what a file that isn't a video is by its first bytes, with the way out; None if it isn't known.
     Raises OSError.

@@ -124,6 +124,16 @@ def add_patches(total: Tensor, origins: Tensor, width: int, patches: Tensor) -> 
         total.scatter_add_(0, places, patches.flatten())
 
 
+def averaged(total: Tensor, counts: Tensor) -> Tensor:
+    """Divide sums (T, H, W) by their integer `counts`, in place, and return them. A CPU copies the divisors
+    to floats, so it has few of them at once.
+    """
+    step = frames_at_once(total)
+    for sums, numbers in zip(total.split(step), counts.split(step), strict=True):
+        sums.div_(numbers)
+    return total
+
+
 def restore_patches(
     plane: Tensor,
     origins: Tensor,
@@ -155,7 +165,7 @@ def restore_patches(
         add_patches(total, groups, width, estimates)
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
-    return total.view_as(plane).div_(counts)
+    return averaged(total.view_as(plane), counts)
 
 
 def patches_at(plane: Tensor, groups: Tensor, side: int) -> Tensor:

@@ -45,6 +45,10 @@ WHITE, WHITE_AND_TEXTURE = 0.15, 0.25
 MIDDLE = (0.1, 0.5, 0.9)  # quantiles of high frequencies
 EVEN = 0.2  # range of the logarithm between the outer two below which noise is even there
 LOWER = (0.35, 0.75)  # limits of the variance over sigma squared between which sigma was too high
+# Of coarse noise: least ratio of the sigma of the powers where most of it is to its root mean square; weight
+# of the latter's logarithm in that of the best sigma; share of sigma below which that was measured too high;
+# least sigma in grey levels. By grain of sigma 3 to 12, blurred by 0.5 to 1.2 pixels, on five training clips.
+COARSENESS, EVERYWHERE, WEAKER, LEAST_COARSE = 1.12, 0.3, 0.93, 4.5
 RESIDUAL_OF_FLAT = 4  # its column in `powers`
 LAYERS = 3  # layers of the regression
 
@@ -94,6 +98,18 @@ def lower_level(spectrum: Tensor) -> float | None:
     """
     (_, level), (least, most) = _evenness(spectrum), LOWER
     return level if level is not None and least < level < most else None
+
+
+def coarse_level(spectrum: Tensor, sigma: float) -> float | None:
+    """Return the sigma that denoises best if coarse noise with this relative spectrum is weaker than was
+    measured, `sigma`, else None. It lies between the root mean square and the sigma of the powers where most
+    of the noise is, since much of the picture is there, too. Weak noise is mostly what a coder left of
+    stronger one, and stays.
+    """
+    mean, square = torch.stack((spectrum.mean(), spectrum.square().mean())).sqrt().tolist()
+    most = square / mean
+    level = max(mean**EVERYWHERE * most ** (1 - EVERYWHERE) * sigma, LEAST_COARSE)
+    return level if most > COARSENESS * mean and level < WEAKER * sigma else None
 
 
 def _evenness(spectrum: Tensor) -> tuple[float, float | None]:

@@ -44,7 +44,7 @@ from vidrestore.cores import dealt
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.dust_sigma import noise_level
 from vidrestore.models.fitted import fitted, on_device
-from vidrestore.models.grouping import add_patches, coverage, patches_at
+from vidrestore.models.grouping import add_patches, coverage, frames_at_once, patches_at
 from vidrestore.models.noise_model import noise_curve
 from vidrestore.working import steps
 
@@ -113,7 +113,6 @@ def nonlocal_bayes(
     the products that only make the change, which is small.
     """
     noisy, estimate = noisy.contiguous(), estimate.contiguous()
-    residual = (noisy - estimate).to(dtype)
     guide = noise.brightness
     if guide is not None:
         curve = noise_curve(noisy, estimate, guide, tracks, side)
@@ -125,7 +124,8 @@ def nonlocal_bayes(
     def changed(part: tuple[Tensor, Tensor]) -> Tensor:
         """Return the change of the patches in the groups of some tracks."""
         part_tracks, groups = part
-        first, rest = (patches_at(plane, groups, side) for plane in (estimate, residual))
+        first, source = (patches_at(plane, groups, side) for plane in (estimate, noisy))
+        rest = (source - first).to(dtype)
         variance = first.new_full((len(groups), 1, 1), noise.sigma**2)
         if guide is not None:
             variance *= curve.at(patches_at(guide, part_tracks, side).mean((1, 2), keepdim=True))
@@ -139,8 +139,13 @@ def nonlocal_bayes(
     parts = list(zip(tracks.split(chunk), groups.split(chunk), strict=True))
     for (_, part), change in zip(parts, dealt(changed, parts), strict=True):
         add_patches(total, part, noisy.shape[2], change)
-    counts = coverage(groups, (len(noisy), *noisy.shape[1:]), side)
-    return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
+    changes = total.view_as(estimate)
+    groups, step = groups.unflatten(1, (len(estimate), -1)), frames_at_once(estimate)
+    # a CPU copies the divisors to floats, so it has those of few frames at once
+    for first, sums in zip(range(0, len(changes), step), changes.split(step), strict=True):
+        places = groups[:, first : first + step] - first * sums[0].numel()
+        sums.div_(coverage(places, (len(sums), *sums.shape[1:]), side).clamp_(min=1))
+    return changes.add_(estimate)
 
 
 def similar(estimate: Tensor, tracks: Tensor, side: int, samples: Sampling) -> Tensor:

@@ -10,8 +10,9 @@ many times the strength.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -29,7 +30,7 @@ from vidrestore.noise.features import (
     Planes,
     plane_features,
 )
-from vidrestore.noise.white import NoiseEstimator
+from vidrestore.noise.white import NoiseEstimator, flat_strength
 
 LOOKS_KEPT = 32  # most looks of a scene; beyond that every second is dropped
 OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
@@ -43,10 +44,6 @@ FARTHEST = 6.0  # standard deviations from the mean to which inputs of the netwo
 BLACK, EVEN = 24.0, 0.5
 EVEN_IN_BLACK, EVEN_IN_BARS = 0.5, 0.95
 
-
-# Least sigma of luma and of colour differences of a photograph: users denoise noisy ones, and where no noise
-# was measured, it was mostly missed.
-PHOTOGRAPH = (4.0, 6.0)
 EVEN_SHARE = 0.01  # share of blocks of one value from which a picture counts as drawn, or coded beyond noise
 LEAST_RESIDUAL = 0.35  # white noise of luma below which there is none but that of rounding
 BOUNDS = (20.0, 232.0)  # grey levels between which a value isn't clipped
@@ -58,10 +55,34 @@ class PlaneNoise:
 
     sigma: float
     rms: float
+    is_sure: bool = True  # False if there is likely none
+
+    @property
+    def tempered(self) -> float:
+        """Sigma halfway, by logarithms, to the root mean square: where most of coarse noise is, much of the
+        picture is, too.
+        """
+        return math.sqrt(self.sigma * self.rms)
 
     def __str__(self) -> str:
         coarse = ", coarse" if self.sigma > COARSE * self.rms else ""
-        return f"{self.rms:.1f}{coarse}" if self.sigma else "none"
+        return f"{self.rms:.1f}{coarse}" if self.sigma and self.rms else "none"
+
+
+@dataclass(frozen=True)
+class PhotoNoise:
+    """How the noise of a photograph is judged, on the 0-255 scale of R, G, B or of luma; chosen by 110 real
+    and 40 drawn noisy ones, 40 clean ones and 30 textures (examples/experiments/noise_table.py textures).
+    """
+
+    unlikely: float = -2.2  # log odds of noise below which a photograph has none; users denoise noisy ones
+    unsure: float = 4.0  # most sigma of luma at odds below 1
+    coarse: float = 6.0  # least sigma of coarse noise, and of colour differences beside noise of luma
+    white: float = 8.0  # sigma of white noise up to which it may be stronger than the flattest blocks
+    strong: float = 14.0  # sigma of coarse noise above which it is tempered
+
+
+PHOTO_NOISE = PhotoNoise()
 
 
 def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
@@ -76,9 +97,12 @@ def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
 class NoiseMeter:
     """Measures a scene's noise from looks in order: a frame and some that follow it, on the 0-255 scale."""
 
-    def __init__(self, planes: int, *, colour: bool) -> None:
-        """Set the number of planes; with `colour` those after the first are colour differences."""
+    def __init__(self, planes: int, *, colour: bool, norms: Sequence[float] = ()) -> None:
+        """Set the number of planes; with `colour` those after the first are colour differences. Noise is
+        divided by the `norms` of the planes, 1 unless they are given.
+        """
         self._colour, self._tint = colour, 0.0
+        self._norms = norms or (1.0,) * planes
         self._white = [NoiseEstimator() for _ in range(planes)]
         self._looks: list[list[Array | None]] = []
         self._stride, self._seen = 1, 0
@@ -96,9 +120,10 @@ class NoiseMeter:
             self._stride *= 2
         self._seen += 1
 
-    def noise(self) -> tuple[PlaneNoise, ...]:
-        """Return the noise measured so far, plane by plane. Luma of a black and white picture is measured
-        without regard to its empty colour, beside which grain passes for texture.
+    def noise(self, least_odds: float = 0.0) -> tuple[PlaneNoise, ...]:
+        """Return the noise measured so far, plane by plane; none where its log odds are less than these. Luma
+        of a black and white picture is measured without regard to its empty colour, beside which grain passes
+        for texture.
         """
         planes = []
         for index, estimator in enumerate(self._white):
@@ -106,18 +131,39 @@ class NoiseMeter:
             median = np.median(np.array(looks), axis=0) if looks else None
             planes.append(PlaneFeatures(median, estimator.sigma()))
         tinted = self._tint >= TINT
-        return tuple(
-            estimate(planes, index, colour=self._colour and (tinted or index > 0))
-            for index in range(len(planes))
-        )
+        found = []
+        for index, norm in enumerate(self._norms):
+            colour = self._colour and (tinted or index > 0)
+            noise = estimate(planes, index, colour=colour, least_odds=least_odds)
+            found.append(PlaneNoise(noise.sigma / norm, noise.rms / norm, noise.is_sure))
+        return tuple(found)
 
-    def prior(self, luma: NDArray[np.float32]) -> tuple[float, float]:
-        """Return the sigma of luma and of colour differences that a photograph with this luma (0-255) has at
-        least: PHOTOGRAPH, and 0 if it seems drawn or rendered.
+    def noise_of_photograph(self, luma: NDArray[np.float32]) -> tuple[PlaneNoise, ...]:
+        """Return the noise of a single frame with this luma (0-255), where fine texture looks like noise:
+        white noise is no stronger than the flattest blocks, and coarse noise that is very strong likely less.
+        Where a picture that isn't drawn or rendered has some noise, faint grain and colour count as more.
         """
         (inner,) = without_bars([(luma,)])[0]
-        is_synthetic = _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
-        return (0.0, 0.0) if is_synthetic else PHOTOGRAPH
+        is_drawn = _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+        first, *colours = self.noise(0.0 if is_drawn else PHOTO_NOISE.unlikely)
+        sigma = _sigma_of_luma(first, inner, self._norms[0], is_drawn=is_drawn)
+        noise = [PlaneNoise(sigma, min(first.rms, sigma))]
+        least = PHOTO_NOISE.coarse if sigma and not is_drawn else 0.0
+        for colour in colours:
+            found = colour if colour.is_sure else PlaneNoise(0.0, 0.0)
+            noise.append(replace(found, sigma=max(found.sigma, least)))
+        return tuple(noise)
+
+
+def _sigma_of_luma(noise: PlaneNoise, luma: NDArray[np.float32], norm: float, *, is_drawn: bool) -> float:
+    """Return the sigma that a photograph's luma is denoised with."""
+    if not noise.is_sure:
+        return min(noise.sigma, PHOTO_NOISE.unsure)
+    if noise.sigma <= COARSE * noise.rms:
+        return min(noise.sigma, max(PHOTO_NOISE.white, flat_strength(luma) / norm))
+    if noise.sigma > PHOTO_NOISE.strong:
+        return max(PHOTO_NOISE.strong, noise.tempered)
+    return noise.sigma if is_drawn else max(noise.sigma, PHOTO_NOISE.coarse)
 
 
 def _even_share(luma: NDArray[np.float32]) -> float:
@@ -168,19 +214,23 @@ class PlaneFeatures:
     white: float
 
 
-def estimate(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) -> PlaneNoise:
-    """Return the noise of a plane; with `colour` those after the first are colour differences."""
+def estimate(
+    planes: Sequence[PlaneFeatures], index: int, *, colour: bool, least_odds: float = 0.0
+) -> PlaneNoise:
+    """Return the noise of a plane, none at log odds below the least; with `colour` planes after the first are
+    colour differences.
+    """
     plane = planes[index]
     inputs = network_input(planes, index, colour=colour)
     if inputs is None:
         return PlaneNoise(plane.white, plane.white)
     odds, *changes = network_output(inputs)
-    if odds < 0:
+    if odds < least_odds:
         return PlaneNoise(0.0, 0.0)
     differs = np.clip((np.abs(changes[0]) - SAME) / SAME, 0, 1)
     logarithms = np.log(plane.white + OFFSET) + differs * np.array(changes)
     sigma, rms = (max(0.0, float(np.exp(value)) - OFFSET) for value in logarithms)
-    return PlaneNoise(sigma, min(rms, sigma))
+    return PlaneNoise(sigma, min(rms, sigma), is_sure=bool(odds >= 0))
 
 
 def network_input(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) -> Array | None:

@@ -33,6 +33,7 @@ BLOCK = 8  # pixels; planes thinner than that use 4 or 2
 BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
 FLAT_SHARE = 0.05  # the share with the weakest low frequencies, where white noise is measured
 FLAT_LEAST = 40  # blocks; fewer give more than 2 % error
+FLATTEST = 0.1  # share by whose strength at all frequencies white noise is doubted
 CALM_SHARE = 0.15  # the share where coded noise is measured: codecs remove most from the very flattest
 # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
 SPARSE, GAUSSIAN = (0.75, 0.95)
@@ -117,6 +118,20 @@ def sample_blocks(plane: NDArray[Any]) -> BlockSet:
         -1, size * size
     )
     return BlockSet(blocks.astype(np.float32), ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
+
+
+def flat_strength(plane: NDArray[Any]) -> float:
+    """Return the root mean square of the flattest tenth of a plane's blocks at all frequencies but 0. White
+    noise is as strong there as at the high frequencies, weaves and other fine texture are weaker.
+    """
+    sample = sample_blocks(plane)
+    size = round(sample.pixels.shape[1] ** 0.5)
+    coefficients = (sample.pixels - sample.pixels.mean(axis=1, keepdims=True)) @ dct_basis(size).T
+    if size == 1:
+        return 0.0
+    order = by_flatness(coefficients, sample.clipped, size)
+    count = max(FLAT_LEAST, int(FLATTEST * len(coefficients)))
+    return root_mean_square(coefficients[order[:count], 1:]) if len(order) else 0.0
 
 
 def noise_variance(blocks: NDArray[np.float32], sample: BlockSet) -> tuple[float, float]:

@@ -136,6 +136,7 @@ def evaluate_table(
         if sets:
             raise OptionError(f"{name}: has no test sets to choose; remove `sets`")
         return costs.evaluate_costs(table, data, weights, system_names, device, on_progress)
+    # the test sets and the systems to measure
     protocol = TABLE_PROTOCOLS[table.protocol]
     parts = _select_sets(table, sets)
     measured = [part for part in parts if part.dataset]
@@ -147,6 +148,7 @@ def evaluate_table(
     systems = select_systems(found_systems, table, system_names)
     if weights:
         _check_all_fit(systems, table, protocol, measured)
+    # measure, and lay the table out
     clips: list[ClipMetrics] = []
     for part in measured:
         clips += _measured(table, part, test_sets[part.name], systems, protocol, on_progress)

@@ -72,6 +72,7 @@ def read_table(name: str) -> Table:
     metrics = tuple(content.pop("metrics", METRICS))
     remarks = tuple(content.pop("remarks", ()))
     overhead = {system: _cell(cell, OVERHEAD) for system, cell in content.pop("overhead", {}).items()}
+    # the published values of each test set
     sets = []
     for part in content.pop("sets", []):
         published = {}

@@ -73,7 +73,7 @@ class Clip:
     # standard deviation of white noise; unless the user sets it, max(measured, loss)
     sigma: tuple[float, ...]
     rms: tuple[float, ...] = ()  # strength of the measured noise, which may be coarse
-    loss: tuple[float, ...] = ()  # error of the coder, or the least of a photograph
+    loss: tuple[float, ...] = ()  # error of the coder
     # loss of each frame over that of the clip, of at most LEVELS values; empty if the frames differ little
     levels: tuple[float, ...] = ()
 
@@ -100,8 +100,7 @@ class Scene(Clip):
     @property
     def noise(self) -> str:
         """In words: "luma 9.6, coarse; chroma 14.1", or "none; coding 4.1"."""
-        cause = "coding" if self.stop - self.first > 1 else "of a photograph at least"
-        lost = f"; {cause} {max(self.loss):.1f}" if any(self.loss) else ""
+        lost = f"; coding {max(self.loss):.1f}" if any(self.loss) else ""
         return noise_in_words(self.measured, self.rms) + lost
 
 
@@ -350,23 +349,18 @@ class _SceneNoise:
         while self._measured < first + len(frames):
             self._look(frames[self._measured - first :], allow_single=self._measured == scene)
             self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
-        noise = self._meter.noise()
+        is_photograph = len(frames) == 1 and not self._frame_meter
+        meter, picture = self._meter, self._grey(frames[0])[0]
+        noise = meter.noise_of_photograph(picture) if is_photograph else meter.noise()
         if self._frame_meter:
-            sigma = noise[0].rms, *(math.sqrt(field.rms * field.sigma) for field in noise[1:])
+            sigma = noise[0].rms, *(field.tempered for field in noise[1:])
             most = [frame.sigma for frame in self._frame_meter.noise()]
             noise = tuple(
                 PlaneNoise(min(level, limit), min(field.rms, limit))
                 for level, limit, field in zip(sigma, most, noise, strict=True)
             )
-        if self._pixels.family == "rgb":
-            noise = tuple(
-                PlaneNoise(plane.sigma / norm, plane.rms / norm)
-                for plane, norm in zip(noise, OPPONENT_NORMS, strict=True)
-            )
         luma, chroma = (fmean(losses) for losses in zip(*(frame.loss for frame in frames), strict=True))
         levels = loss_levels([frame.loss[0] for frame in frames])
-        if len(frames) == 1:  # a photograph
-            luma, chroma = map(max, (luma, chroma), self._meter.prior(self._grey(frames[0])[0]))
         stronger = STRONGER if len(frames) > 1 and all(frame.steps for frame in frames) else 1.0
         planes = list(zip(noise, (luma, *([chroma] * (len(noise) - 1))), strict=True))
         loss = tuple(lost if plane.sigma > lost else stronger * lost for plane, lost in planes)
@@ -374,7 +368,8 @@ class _SceneNoise:
         return sigma, tuple(plane.rms for plane in noise), loss, levels
 
     def _new_meter(self) -> NoiseMeter:
-        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
+        norms = OPPONENT_NORMS if self._pixels.family == "rgb" else ()
+        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray", norms=norms)
 
     def _look(self, frames: list[Frame], *, allow_single: bool) -> None:
         """Measure the first frame with those after it of the same real rows, at least one of them unless

@@ -1,7 +1,7 @@
 """Denoise planes: the presets of the qualities fast, default and best of the task `denoise`.
 
 1. DUST restores groups of patches that follow the motion, which makes the first estimate of every plane.
-2. The spectrum of measured noise is found, which can show that white noise is weaker than was measured.
+2. The spectrum of measured noise is found, which can show that noise is weaker than was measured.
 3. Non-local Bayes makes further estimates, each guided by the one before (`models.nonlocal_bayes`).
 """
 
@@ -23,7 +23,14 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.fields import field_of, real_samples
 from vidrestore.models.grouping import CHUNK, GROUP, origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions, halve, matched_positions, pair_like
-from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
+from vidrestore.models.noise_model import (
+    FRAMES,
+    coarse_level,
+    is_white,
+    lower_level,
+    may_be_white,
+    relative_spectrum,
+)
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, Sampling, bayes_gains, inverse_covariance, nonlocal_bayes
 from vidrestore.options import RestoreOptions
@@ -153,9 +160,9 @@ class DenoiseRestorer:
         """Return the last estimate of a plane (T, H, W); `luma` is that of the first plane for others.
 
         The loss of a coder is white, and the first estimate is made for less of it: what that takes from the
-        picture isn't returned in full. Where the spectrum of the first plane's noise shows that white noise
-        is weaker than was measured, the first estimate is made again for that. Interpolated rows have another
-        spectrum, so that it is measured in a field of the others, if `rows` has some.
+        picture isn't returned in full. Where the spectrum of the first plane's noise shows that white or
+        coarse noise is weaker than was measured, the first estimate is made again for that. Interpolated rows
+        have another spectrum, so that it is measured in a field of the others, if `rows` has some.
         """
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
         grids = positions.origins(plane.shape, self._preset(plane).stride, GRIDS)  # groups (GRIDS * S, T)
@@ -188,6 +195,10 @@ class DenoiseRestorer:
                 trial = self.restored_plane(plane, lower, positions, precision)
                 if may_be_white(spectrum_of(trial, lower)):
                     sigma, estimate, spectrum = lower, trial, None
+            coarse = coarse_level(spectrum, sigma) if spectrum is not None and luma is None else None
+            if spectrum is not None and coarse is not None:
+                sigma, spectrum = coarse, spectrum * (sigma / coarse) ** 2
+                estimate = self.restored_plane(plane, sigma, positions, precision)
         luma = None if luma is None else _resized(luma, plane.shape)
         brightness = (estimate if luma is None else luma) if measured else None
         whitener = None if spectrum is None else inverse_covariance(spectrum)

@@ -70,6 +70,7 @@ class Shard(Runner):
                 part = stack.enter_context(ExitStack())
                 part.enter_context(folder.shard_locked(self.number, self.count))
             stack.enter_context(warn_if_stopped(work))
+            # restore the shard's own segments
             began = time.monotonic()
             place = batch.sources.index(request.source.name)
             parts = self.parts(len(work.segments), place)
@@ -79,6 +80,7 @@ class Shard(Runner):
             except MediaError:
                 if folder.has_job:  # else another shard, of another `count`, has joined the video meanwhile
                     raise
+            # join the video if this was the last shard of it
             with folder.locked(shared=True):
                 part.close()
                 if not folder.has_job:  # another shard has joined the video

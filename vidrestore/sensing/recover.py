@@ -83,6 +83,7 @@ def recover(
     identity = Source(source).identity()
     places = {"places": identity.places, "size": identity.size}
     request = digest({"recover": model.card.sha256, **places, **settings})
+    # an output that an earlier run finished is left as it is
     tag = None if options.overwrite else read_tag(target)
     if tag and tag.job == request and not is_foreign(target):
         problem = broken_output(target, tag)
@@ -144,6 +145,7 @@ def _recover(
         rate=options.cfr,
         tag=tag,
     )
+    # frames are written while the next ones are recovered
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:
         write_frames(

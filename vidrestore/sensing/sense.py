@@ -80,6 +80,7 @@ def sense(
         )
     device = torch_device(options.device)
     model = sensing_model(options, device)
+    # an output that an earlier run finished is left as it is
     job = ""
     if Source(source).is_stored:
         identity = Source(source).identity()

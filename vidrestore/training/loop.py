@@ -218,6 +218,7 @@ class Run:
         settings = self.config.training
         if self.step >= settings.steps and not self.validations.due(self.step):
             return
+        # the first process fills the cache for the others
         on_event(Reached("read"))
         with self.group.first_before_others():
             source, held_out = make_data(self.config, self.network, reading)

@@ -126,6 +126,7 @@ class PairSource(PlaneSource):
         samples = range(size)[share.of(size)]
         clean = self._windows(step, size, samples, config.frames)
         draws = self.counters(step, samples, 1)
+        # the degradation of each crop, and those that stay clean
         primary = draws.integers(0, len(config.degradations))
         untouched = draws.chance(config.untouched)
         recompressed = draws.chance(config.recompressed)
@@ -140,6 +141,7 @@ class PairSource(PlaneSource):
             object_draws = draws.branch()
             mask = draws.chance(config.distracted)
             clean = degraded(clean, mask, one_by_one(add_moving_objects), object_draws)
+        # blur as the mean of frames, where a clip moves slowly
         averages = {}
         if "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched
@@ -148,10 +150,12 @@ class PairSource(PlaneSource):
             clean = torch.stack([averages.get(row, (clip,))[0] for row, clip in enumerate(clean)])
         inputs = self._degraded(clean, primary, untouched, draws, averages)
         inputs = quantised(self._compressed(inputs, recompressed & ~untouched, draws))
+        # some clips repeat their middle frame, as those of photos do
         middle = config.frames // 2
         if config.alone:
             stills = of_sample(draws.chance(config.alone))
             inputs = torch.where(stills, inputs[:, middle : middle + 1], inputs)
+        # the index of each crop's task
         tasks = []
         if self.tasks:
             numbers = tuple(float(self.tasks[name]) for name in config.degradations)

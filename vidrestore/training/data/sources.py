@@ -81,6 +81,7 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
             data, config.folder, config.task, config.training.seed, VALIDATION_PAIRS
         )
         return datasets
+    # the files to train on, and those that are held out
     clip_folders = [config.folder / name for name in data.clip_folders]
     clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
     stills = [
@@ -93,6 +94,7 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
             folders = ", ".join(map(str, clip_folders))
             raise ConfigError(f"{folders}: no file {name}, which data.validation names")
         held_out.append(paths[0])
+    # a cache may skip damaged files
     decoded = _decoded(clips, stills, held_out, reading)
     if reading.cache is not None:
         clips = [path for path in clips if path in decoded]
