@@ -84,7 +84,7 @@ def test_any_error_of_the_system_fails_the_input_at_work_and_no_other(capsys):
 
 
 def test_an_input_of_another_process_has_its_turn_at_the_end_and_is_waited_for(monkeypatch):
-    monkeypatch.setattr("vidrestore.cli.inputs._POLL", 0)
+    monkeypatch.setattr("vidrestore.cli.inputs._LOOK_SECONDS", 0)
     turns: list[str] = []
 
     def work(source: str) -> int:
