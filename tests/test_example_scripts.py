@@ -73,9 +73,9 @@ def test_the_held_out_table_has_all_tasks_by_default(tmp_path, monkeypatch, caps
     assert by_network == [row[2:] for row in rows if row[:2] == ["| denoise", "degraded"]]
 
 
-def unchanged(restorer, clip, span, **options):
+def unchanged(restorer, clip, keep, **options):
     """What a network of pictures would restore, as it is."""
-    yield from clip[slice(*span)]
+    yield from clip[slice(*keep)]
 
 
 def test_the_systems_table_leaves_out_what_was_not_trained(tmp_path, monkeypatch, capsys):

@@ -145,7 +145,7 @@ def _changes(details: Mapping[str, Any]) -> str:
     for changes in details.get("changes", ()):
         task, mean = changes["task"], changes["mean"]
         note = f": little {TASKS[task].removes} found" if mean < LITTLE else ""
-        note += "; if you see some, use `--haze always`" if note and task == "dehaze" else ""
+        note += "; if you see some, use `haze=always`" if note and task == "dehaze" else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
         if task == "deblur" and "undone" in changes:
             note = f": {_deblurred(changes)}"

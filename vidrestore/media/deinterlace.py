@@ -28,14 +28,13 @@ from av.video.frame import VideoFrame
 from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
 from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.scan import CYCLE, MATCHED, Scan
-from vidrestore.media.tape_fields import REACH, DropoutFilter
+from vidrestore.media.scan import CYCLE, MATCHED, TAPE_REACH, Scan
 
 Whole: TypeAlias = tuple[VideoFrame, int | None]  # a whole frame and its `Frame.real_rows`
 Filtered: TypeAlias = tuple[VideoFrame, VideoFrame]  # a result and the picture that it is of
 
 FILTERS = {"bwdif": "mode={}:parity=auto:deint=all", "fieldmatch": "order=auto:combmatch=full"}
-AROUND = 1 + REACH  # pictures before and after those wanted, on which they depend
+AROUND = 1 + TAPE_REACH  # pictures before and after those wanted, on which they depend
 
 
 class Deinterlacer:
@@ -55,6 +54,8 @@ class Deinterlacer:
         rate = video.rate or video.base_rate or Fraction(30000, 1001)
         self._frame = 1 / rate / video.time_base  # in ticks of the stream
         self._try(source)
+        from vidrestore.media.tape_fields import DropoutFilter  # loads torch
+
         order = scan.order or video.marked_order or video.unmarked_order
         self._tape = DropoutFilter(video.format, int(order == "bff"), self._is_interlaced)
 

@@ -53,6 +53,7 @@ FLAT = 0.6
 # Least difference of the two distances, in its standard errors; in film only two frames in five have combs,
 # and behind a coder it had 3 to 8 that was not recognised, fields 9 and more
 CERTAIN, CODED_CERTAIN, FILM_CERTAIN = 3, 8, 2
+TAPE_REACH = 2  # pictures before and after one, by which its dropouts are found
 CYCLE = 5  # frames in which film repeats two fields
 RESULTS: dict[Kind, str] = {
     "whole": "frames left whole",

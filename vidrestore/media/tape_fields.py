@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -15,24 +15,44 @@ from torch import Tensor
 from vidrestore.cores import one_thread
 from vidrestore.frames import PixelFormat
 from vidrestore.media.formats import Plane, planes_of, store_plane
+from vidrestore.media.scan import TAPE_REACH
 from vidrestore.models.dropouts import Dropouts, FieldView, filled, found_dropouts
 from vidrestore.scenes import Thumbnail, novelty, thumbnail
 
-REACH = 2  # pictures before and after one, on which it depends
 NEW_SCENE = 0.45  # least novelty of a picture that begins a scene; others have nothing to fill from
 
 
-@dataclass(frozen=True)
 class Moment:
-    """An interlaced picture with its delivered planes, its luma (1, 1, H, W) in grey levels, a thumbnail of
-    that, and whether a scene begins with it.
+    """A picture, and what is asked of it if fields are near.
+
+    planes: as delivered
+    luma: (1, 1, H, W) in grey levels
+    thumbnail: of the luma
     """
 
-    picture: VideoFrame
-    planes: tuple[Plane, ...]
-    luma: Tensor
-    thumbnail: Thumbnail
-    begins_scene: bool
+    def __init__(self, picture: VideoFrame, pixels: PixelFormat) -> None:
+        self.picture, self._pixels = picture, pixels
+
+    @cached_property
+    def planes(self) -> tuple[Plane, ...]:
+        return planes_of(self.picture)
+
+    @property
+    def _guide(self) -> Plane:
+        return self.planes[1 if self._pixels.family == "rgb" else 0]
+
+    @cached_property
+    def luma(self) -> Tensor:
+        luma = np.divide(self._guide, self._pixels.unit, dtype=np.float32)
+        return torch.from_numpy(luma)[None, None]
+
+    @cached_property
+    def thumbnail(self) -> Thumbnail:
+        return thumbnail(self._guide, self._pixels.unit)
+
+    def begins_scene_after(self, before: Moment) -> bool:
+        """Return whether another scene begins with this picture."""
+        return novelty(before.thumbnail, self.thumbnail) > NEW_SCENE
 
 
 class DropoutFilter:
@@ -49,19 +69,21 @@ class DropoutFilter:
     def pictures(self, pictures: Iterable[VideoFrame]) -> Iterator[VideoFrame]:
         """Yield the pictures, two behind; those with dropouts as copies."""
         self.counts = {}
-        window: list[Moment | None] = [None] * REACH
-        for picture in chain(pictures, [None] * REACH):
-            window.append(_moment(picture, self._format, window[-1]) if picture else None)
-            if len(window) > 2 * REACH:
-                if moment := window[REACH]:
+        window: list[Moment | None] = [None] * TAPE_REACH
+        for picture in chain(pictures, [None] * TAPE_REACH):
+            window.append(Moment(picture, self._format) if picture else None)
+            if len(window) > 2 * TAPE_REACH:
+                if moment := window[TAPE_REACH]:
                     yield self._mended(moment, window)
                 del window[0]
 
     def _mended(self, moment: Moment, window: Sequence[Moment | None]) -> VideoFrame:
         """Return the picture in the middle of a window without its dropouts."""
+        if not self._is_interlaced(moment.picture):
+            return moment.picture
         scene = _scene_around(window)
         pairs = [pair for pair in ((-1, 1), (1, 2), (-2, -1)) if scene.keys() >= {*pair}]
-        if not pairs or not self._is_interlaced(moment.picture):
+        if not pairs:
             return moment.picture
         with one_thread(), torch.inference_mode():
             views = [self._view(parity, scene, pairs[0]) for parity in (0, 1)]
@@ -93,28 +115,21 @@ class DropoutFilter:
         return FieldView(field, parity, torch.cat(neighbours), pair, others, times)
 
 
-def _moment(picture: VideoFrame, pixels: PixelFormat, before: Moment | None) -> Moment:
-    planes = planes_of(picture)
-    guide = planes[1 if pixels.family == "rgb" else 0]
-    small = thumbnail(guide, pixels.unit)
-    begins_scene = before is None or novelty(before.thumbnail, small) > NEW_SCENE
-    luma = torch.from_numpy(np.divide(guide, pixels.unit, dtype=np.float32))
-    return Moment(picture, planes, luma[None, None], small, begins_scene)
-
-
 def _scene_around(window: Sequence[Moment | None]) -> dict[int, Moment]:
     """Return the pictures of a window that belong to the scene of its middle, which has the key 0."""
-    scene: dict[int, Moment] = {}
-    for offset in range(REACH + 1):
-        moment = window[REACH + offset]
-        if moment is None or (offset and moment.begins_scene):
+    middle = window[TAPE_REACH]
+    assert middle is not None
+    scene = {0: middle}
+    for offset in range(1, TAPE_REACH + 1):
+        later = window[TAPE_REACH + offset]
+        if later is None or later.begins_scene_after(scene[offset - 1]):
             break
-        scene[offset] = moment
-    for offset in range(0, -REACH, -1):
-        before = window[REACH + offset - 1]
-        if scene[offset].begins_scene or before is None:
+        scene[offset] = later
+    for offset in range(-1, -TAPE_REACH - 1, -1):
+        earlier = window[TAPE_REACH + offset]
+        if earlier is None or scene[offset + 1].begins_scene_after(earlier):
             break
-        scene[offset - 1] = before
+        scene[offset] = earlier
     return scene
 
 
