@@ -11,6 +11,7 @@ import vidrestore
 from vidrestore.options import OTHER_FIELDS, Options, declared
 
 PAGE = Path(__file__).with_name("api.md")
+LINE = 110  # columns, as for code
 ORDER = ("restore", "restore_frames", "Restorer", "sense", "recover", "Summary", "RestoreOptions")
 METHODS = ("__call__", "cancel", "to_json")
 
@@ -57,7 +58,11 @@ def _signature(found: Any) -> str:
     if inspect.isclass(found) and issubclass(found, Exception):
         return "(message)"
     if is_dataclass(found):
-        return "(...)" if _has_options(found) else f"({', '.join(field.name for field in fields(found))})"
+        names = [field.name for field in fields(found)]
+        line = "(...)" if _has_options(found) else f"({', '.join(names)})"
+        if len(found.__name__ + line) <= LINE:
+            return line
+        return "\n".join(["(", *(f"    {name}," for name in names), ")"])
     signature, empty = inspect.signature(found), inspect.Parameter.empty
     plain = [each.replace(annotation=empty) for each in signature.parameters.values()]
     return str(signature.replace(parameters=plain, return_annotation=empty)).replace("'", '"')

@@ -118,8 +118,8 @@ def test_large_frames_take_no_more_launches_on_an_h100_than_small_ones(name):
     assert cost_of(name, "1080p").launches <= 1.005 * cost_of(name, "480p").launches
 
 
-# At 1080p 9.4 GB of a denoised frame were counted at first; 6.3 until the residual was made by parts, which saves
-# a CPU a plane in memory.
+# At 1080p 9.4 GB of a denoised frame were counted at first; 6.3 until the residual was made by parts, which
+# saves a CPU a plane in memory.
 @pytest.mark.parametrize("name, most", [("denoise", 6.9), ("denoise, fast", 3.8), ("derain", 37)])
 def test_few_bytes_of_a_frame_of_1080p_are_moved_on_a_device(name, most):
     assert cost_of(name, "1080p").gigabytes <= most
