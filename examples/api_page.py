@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import vidrestore
-from vidrestore.options import OTHER_FIELDS, Options, declared
+from vidrestore.settings.options import OTHER_FIELDS, Options, declared
 
 PAGE = Path(__file__).with_name("api.md")
 LINE = 110  # columns, as for code

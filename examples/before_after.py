@@ -17,9 +17,9 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import MediaError, VidRestoreError
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.pixels.colour import planes_to_grey, yuv_to_rgb
 
 DIVIDER = 2  # pixels
 

@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vidrestore.degrade import add_gaussian_noise
-from vidrestore.metrics import psnr
+from vidrestore.lab.degrade import add_gaussian_noise
 from vidrestore.models.dust import Dust
 from vidrestore.models.dust_sigma import SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP, restore_patches
+from vidrestore.pixels.metrics import psnr
 from vidrestore.restorers.denoise import ClipPositions
 from vidrestore.weights import load_model
 

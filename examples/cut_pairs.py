@@ -23,9 +23,9 @@ from pathlib import Path
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.files.atomic import replacing
-from vidrestore.media.pictures import png
-from vidrestore.papers.dataset_files import Pair, read_pair
-from vidrestore.papers.datasets import find
+from vidrestore.lab.papers.dataset_files import Pair, read_pair
+from vidrestore.lab.papers.datasets import find
+from vidrestore.media.reading.pictures import png
 
 SIDE = 512
 OVERLAP = {"sidd": 128, "gopro": 256}  # pixels that neighbouring crops share

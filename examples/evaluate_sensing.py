@@ -19,11 +19,11 @@ from statistics import fmean
 import av
 
 import vidrestore
-from vidrestore.frames import Frame
-from vidrestore.media.reader import VideoReader
-from vidrestore.metrics import planes_psnr, psnr, ssim
-from vidrestore.options import EncoderOptions
-from vidrestore.sensing.sense import sensing_cards
+from vidrestore.lab.sensing.sense import sensing_cards
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.pixels.frames import Frame
+from vidrestore.pixels.metrics import planes_psnr, psnr, ssim
+from vidrestore.settings.options import EncoderOptions
 
 HEADINGS = ("weights", "clip", "frames", "luma PSNR", "luma SSIM", "all PSNR", "all SSIM", "kB/frame", "fps")
 FORMATS = ("d", ".2f", ".4f", ".2f", ".4f", ".0f", ".1f")

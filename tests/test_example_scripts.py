@@ -80,7 +80,7 @@ def unchanged(restorer, clip, keep, **options):
 
 def test_the_systems_table_leaves_out_what_was_not_trained(tmp_path, monkeypatch, capsys):
     data = write_sequences(tmp_path, 3)
-    monkeypatch.setattr("vidrestore.papers.sensed_patches.downscaled", lambda frames, lines: frames)
+    monkeypatch.setattr("vidrestore.lab.papers.sensed_patches.downscaled", lambda frames, lines: frames)
     write_patch_network(tmp_path / "printed-dust-cs20.safetensors")
     assert started(monkeypatch, "systems_table", tmp_path, "--data", data) == 0
     said = capsys.readouterr()

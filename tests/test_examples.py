@@ -29,7 +29,7 @@ import vidrestore
 from vidrestore.cli.app import app
 from vidrestore.events import Started
 from vidrestore.jobs.inspection import inspect
-from vidrestore.tasks import TASKS
+from vidrestore.settings.tasks import TASKS
 
 DOCUMENTS = (
     "README.md",

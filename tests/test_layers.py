@@ -1,7 +1,11 @@
 """Imports run in one direction, read from the source of every module."""
 
 import ast
+import os
 import re
+import shutil
+import subprocess
+import sys
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -13,33 +17,19 @@ PACKAGE = Path(vidrestore.__file__).parent
 # A module imports from its own group and from those above it, nothing else. The package itself stands
 # outside: it hands on what lies below.
 GROUPS = (
-    {
-        "checking",
-        "cores",
-        "errors",
-        "event_log",
-        "events",
-        "families",
-        "frames",
-        "linear_light",
-        "option_values",
-        "options",
-        "tasks",
-    }
-    | {"working"},
+    {"cores", "errors", "event_log", "events", "pixels", "settings", "working"},
     {"files"},
     {"models"},
-    {"colour", "tiling", "clips", "scenes", "noise", "metrics", "degrade", "svg_charts"},
+    {"noise"},
     {"media"},
     {"weights"},
     {"restorers"},
     {"pipeline"},
     {"jobs"},
-    {"sensing"},
-    {"training", "evaluation"},
-    {"papers"},
+    {"pages"},
     {"scale"},
     {"cli", "__main__"},
+    {"lab"},
 )
 LAYER = {name: number for number, group in enumerate(GROUPS) for name in group}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
@@ -92,25 +82,44 @@ def test_a_module_imports_only_from_its_own_group_and_those_before_it():
         assert not [name for name, other in rooms.items() if other and LAYER[other] > LAYER[own]], path
 
 
-PAPERS = "vidrestore.papers"
-SEAMS = {  # each names, in a string, what it loads of the papers when a user asks for it
-    "vidrestore.families": {"recovery", "recovery_transformers", "unfolded_rnns"},
-    "vidrestore.training.config": {"datasets"},
-    "vidrestore.training.data.sources": {"training_groups", "training_sets"},
-    "vidrestore.evaluation": {"suites"},
-}
+LAB = "vidrestore.lab"
+REGISTRIES = {"vidrestore", "vidrestore.cli.app", "vidrestore.settings.families"}  # which name its parts
 
 
-def test_nothing_but_evaluation_and_training_reaches_the_papers_and_only_when_asked():
-    found: dict[str, set[str]] = {}
-    for path in MODULES:
+def test_nothing_outside_the_lab_imports_it_and_registries_alone_name_its_parts():
+    naming = set()
+    for path in PACKAGE.rglob("*.py"):
         module = module_name(path)
-        if room(module) != "papers":
-            assert not [name for name in own_imports(path) if name.startswith(PAPERS)], module
+        if room(module) != "lab":
             text = path.read_text(encoding="utf-8")
-            for name in re.findall(rf'"{re.escape(PAPERS)}\.(\w+)[":]', text):
-                found.setdefault(module, set()).add(name)
-    assert found == SEAMS
+            assert module == "vidrestore" or not [name for name in own_imports(path) if name.startswith(LAB)]
+            naming |= {module} if re.search(r'"(vidrestore\.)?lab\.', text) else set()
+    assert naming == REGISTRIES
+
+
+MEDIA_FOLDERS = ("containers", "formats", "photos", "reading", "writing")
+
+
+def test_folders_of_media_import_only_from_those_before_them():
+    for path in (PACKAGE / "media").rglob("*/*.py"):
+        allowed = MEDIA_FOLDERS[: MEDIA_FOLDERS.index(path.parent.name) + 1]
+        others = {name.split(".")[2] for name in own_imports(path) if name.startswith("vidrestore.media.")}
+        assert others <= {*allowed}, path
+
+
+def test_a_video_is_restored_by_a_package_without_the_lab(tmp_path, repository):
+    """As after `rm -r vidrestore/lab`."""
+    copy = tmp_path / "vidrestore"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("lab", "__pycache__"))
+    (tmp_path / "weights").symlink_to(repository / "weights")
+    command = [sys.executable, "-m", "vidrestore"]
+    surroundings = os.environ | {"PYTHONPATH": str(tmp_path)}
+    source = repository / "examples" / "noisy.mp4"
+    denoise = [*command, "denoise", source, "-o", tmp_path / "out.mkv", "--duration", "0.1", "--fast"]
+    assert subprocess.run(denoise, cwd=tmp_path, env=surroundings, timeout=300).returncode == 0
+    show = [*command, "--help"]
+    listed = subprocess.run(show, cwd=tmp_path, env=surroundings, capture_output=True, timeout=300).stdout
+    assert b"denoise" in listed and b"recover" not in listed
 
 
 def test_no_two_modules_have_the_same_name():

@@ -17,8 +17,13 @@ from vidrestore import restore_frames
 from vidrestore.errors import OptionError
 from vidrestore.event_log import Logged
 from vidrestore.events import Event, Started
-from vidrestore.options import EncoderOptions, RestoreKeywords, RestoreOptions
-from vidrestore.sensing.sensing_options import RecoverKeywords, RecoverOptions, SenseKeywords, SenseOptions
+from vidrestore.lab.sensing.sensing_options import (
+    RecoverKeywords,
+    RecoverOptions,
+    SenseKeywords,
+    SenseOptions,
+)
+from vidrestore.settings.options import EncoderOptions, RestoreKeywords, RestoreOptions
 
 NUMBERS = "sigma strength chroma_strength grain start duration fps cfr threads scale tile height"
 

@@ -10,7 +10,7 @@ import pytest
 from command_line import python
 from sample_videos import write_video
 
-from vidrestore.families import FAMILIES
+from vidrestore.settings.families import FAMILIES
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_network"
 SETTINGS = ("training.steps=2", "training.validate_every=1", "data.crop=16", "data.validation=held.mkv")

@@ -3,13 +3,15 @@
 The interface is `__all__`. A command passes through these packages in this order:
 
     cli        parse options, print; stop at Ctrl-C (`files.stopping`)
-    options    every option: its type, default, help, and what it alters (`About`)
+    settings   every option (`options`): its type, default, help, and what it alters; tasks, families
     jobs       names of outputs (`naming`), checks before work (`run`), segments, resuming (`resume`)
     media      read (`reader`), choose an encoder (`encoders`), check streams (`streams`), write (`writer`)
     pipeline   clips and noise (`plan`), frames to tensors and back (`conversions`)
-    restorers  how a task applies its networks, which are in `models`; `families` lists them
+    restorers  how a task applies its networks, which are in `models`
 
-`training.objective` has the losses; `evaluation` and `papers` measure networks.
+`pixels` has frames, clips and colour, `pages` what is shown in a browser. `lab` trains and measures networks
+(`lab.training.objective` has the losses), holds the papers' systems and compressed sensing; nothing outside
+imports it.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     from vidrestore.events import Event, Listener, Summary
     from vidrestore.jobs.in_memory import Restorer, restore_frames
     from vidrestore.jobs.run import restore
-    from vidrestore.options import EncoderOptions, RestoreOptions
-    from vidrestore.sensing.recover import recover
-    from vidrestore.sensing.sense import sense
-    from vidrestore.sensing.sensing_options import RecoverOptions, SenseOptions
+    from vidrestore.lab.sensing.recover import recover
+    from vidrestore.lab.sensing.sense import sense
+    from vidrestore.lab.sensing.sensing_options import RecoverOptions, SenseOptions
+    from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 __version__ = "0.1.0"
 __all__ = [
@@ -54,10 +56,10 @@ _HOMES = {
     "events": ("Event", "Listener", "Summary"),
     "jobs.in_memory": ("Restorer", "restore_frames"),
     "jobs.run": ("restore",),
-    "options": ("EncoderOptions", "RestoreOptions"),
-    "sensing.sensing_options": ("RecoverOptions", "SenseOptions"),
-    "sensing.recover": ("recover",),
-    "sensing.sense": ("sense",),
+    "settings.options": ("EncoderOptions", "RestoreOptions"),
+    "lab.sensing.sensing_options": ("RecoverOptions", "SenseOptions"),
+    "lab.sensing.recover": ("recover",),
+    "lab.sensing.sense": ("sense",),
 }
 
 

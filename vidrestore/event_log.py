@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vidrestore.events import Event, Failed, Listener, Planned, Progressed, Started, Summary, Warned, plain
-from vidrestore.tasks import TASKS
+from vidrestore.settings.tasks import TASKS
 
 LOGGER = logging.getLogger("vidrestore")
 LOGGER.addHandler(logging.NullHandler())

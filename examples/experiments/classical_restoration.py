@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.degrade import gaussian_blurred
-from vidrestore.linear_light import from_light, to_light
+from vidrestore.lab.degrade import gaussian_blurred
 from vidrestore.noise import NoiseEstimator
+from vidrestore.pixels.linear_light import from_light, to_light
 
 LUMA = (0.299, 0.587, 0.114)
 BRIGHTEST = 0.001  # share of pixels that the airlight is read from

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.counters import log_uniform
+from vidrestore.lab.degrade.counters import log_uniform
 
 LUMA, CHROMA = (1.0, 55.0), (0.7, 40.0)  # standard deviations on the 0-255 scale, log-uniform
 COARSE = (0.6, 1.2)  # typical blur of luma and of colour differences, standard deviation in their pixels

@@ -169,11 +169,11 @@ def measure(names: Sequence[str], loops: int, repeat: int, shrink: int) -> Itera
 
 def parts(cores: int) -> Iterator[str]:
     """Yield a table in Markdown: workers and clips that memory allows for 1080p, and the parts of a clip."""
-    from vidrestore.frames import PixelFormat, VideoInfo
     from vidrestore.models.nonlocal_bayes import CHUNK
-    from vidrestore.options import RestoreOptions
     from vidrestore.pipeline.clip_restorer import ClipRestorer
+    from vidrestore.pixels.frames import PixelFormat, VideoInfo
     from vidrestore.restorers.base import load_restorer
+    from vidrestore.settings.options import RestoreOptions
 
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     video = VideoInfo(0, "h264", 1920, 1080, pixels, Fraction(1, 24), pix_fmt=pixels.name)

@@ -18,7 +18,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.scenes import SceneDetector
+from vidrestore.pixels.scenes import SceneDetector
 
 Pictures = NDArray[np.float32]  # (frames, height, width), grey levels
 SIZE = (180, 320)

@@ -23,11 +23,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from vidrestore.lab.training.config import read_config
+from vidrestore.lab.training.data.sources import make_data
+from vidrestore.lab.training.loop import Run
 from vidrestore.models.mb_taylorformer import ConvolutionPair
 from vidrestore.models.vsr_transformer import ResidualBlock
-from vidrestore.training.config import read_config
-from vidrestore.training.data.sources import make_data
-from vidrestore.training.loop import Run
 from vidrestore.weights import load_model
 
 RARE = 1e-3  # share of places

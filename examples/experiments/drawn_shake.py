@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore import Restorer
-from vidrestore.linear_light import GAMMA, from_light, to_light
-from vidrestore.metrics import psnr
+from vidrestore.pixels.linear_light import GAMMA, from_light, to_light
+from vidrestore.pixels.metrics import psnr
 
 SIDE, BORDER, REACH = 320, 15, 6
 EXTENT = (8.0, 24.0)  # pixels of a path

@@ -23,10 +23,10 @@ from held_out_table import DATA, rgb_picture
 from torch import Tensor
 
 from vidrestore.models.alignment import luma_of
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.flicker import FlickerRestorer, light_terms
 from vidrestore.restorers.specks import SpeckRestorer
 from vidrestore.restorers.temporal import TemporalRestorer
+from vidrestore.settings.options import RestoreOptions
 
 SLOW, FAST = "davis480p_heldout", "davis480p_fast"
 FLICKER = (0.03, 0.06, 0.1)  # standard deviation of gain, gamma, and shading across and down, in frames

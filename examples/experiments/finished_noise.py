@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from coloured_noise import blurred
 from torch import Tensor
 
-from vidrestore.degrade.added_noise import demosaiced
-from vidrestore.degrade.counters import log_uniform
-from vidrestore.linear_light import from_light
+from vidrestore.lab.degrade.added_noise import demosaiced
+from vidrestore.lab.degrade.counters import log_uniform
+from vidrestore.pixels.linear_light import from_light
 
 LEVEL = (1e-4, 6e-2)  # variance of the noise at white, for light in [0, 1]
 READ = (0.5, 8.0)  # electrons

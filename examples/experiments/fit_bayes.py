@@ -29,15 +29,15 @@ from noise_mix import Planes, whole
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
-from vidrestore.degrade import DEGRADATIONS
-from vidrestore.degrade.counters import log_uniform
+from vidrestore.lab.degrade import DEGRADATIONS
+from vidrestore.lab.degrade.counters import log_uniform
 from vidrestore.models.dust_sigma import noise_level
 from vidrestore.models.nonlocal_bayes import SIGMA_RANGES, Gains, nonlocal_bayes
 from vidrestore.noise.meter import NoiseMeter
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.restorers import denoise
 from vidrestore.restorers.denoise import DenoiseRestorer
+from vidrestore.settings.options import RestoreOptions
 
 SCALE, SIDE = (0.4, 1.9), 192  # of photos
 LEAST_ERROR = 0.05  # squared grey levels, added to errors

@@ -25,10 +25,10 @@ import torch
 from held_out_noise import Frames, plane_psnr, planes_of
 from noise_table import CODERS, decoded, encode_as, middle
 
-from vidrestore.media import coding_loss
-from vidrestore.media.reader import VideoReader
-from vidrestore.options import RestoreOptions
+from vidrestore.media.reading import coding_loss
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.restorers.denoise import DenoiseRestorer
+from vidrestore.settings.options import RestoreOptions
 
 SIGMAS = (1.0, 1.5, 2.2, 3.2, 4.7, 7.0, 10.0)
 FAMILIES = {

@@ -31,17 +31,17 @@ from noise_mix import Planes, clean_window, coded_by_any, noise_of_any_kind, noi
 from safetensors.numpy import save_file
 from torch import Tensor, nn
 
-from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
-from vidrestore.degrade.counters import log_uniform
-from vidrestore.linear_light import to_light
-from vidrestore.media.pictures import read_picture
+from vidrestore.lab.degrade.counters import log_uniform
+from vidrestore.lab.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
+from vidrestore.media.reading.pictures import read_picture
 from vidrestore.noise.features import FRAMES_SEEN, Array, plane_features
 from vidrestore.noise.meter import FARTHEST, OFFSET, PlaneFeatures, network_input
 from vidrestore.noise.white import NoiseEstimator, dct_basis
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.colour import OPPONENT_NORMS, rgb_to_opponent
+from vidrestore.pixels.linear_light import to_light
 from vidrestore.restorers import denoise
 from vidrestore.restorers.denoise import DenoiseRestorer
-from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
+from vidrestore.settings.options import RestoreOptions
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")

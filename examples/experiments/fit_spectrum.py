@@ -29,8 +29,8 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.noise_model import BANDS, LEAST, inputs_of, powers
 from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.denoise import GRIDS, PRESETS, ClipPositions, DenoiseRestorer
+from vidrestore.settings.options import RestoreOptions
 
 FRAMES = 12  # of a window
 LOOKS = FRAMES - FRAMES_SEEN + 1

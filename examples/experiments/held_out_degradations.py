@@ -1,8 +1,8 @@
 """Haze, rain, snow, motion blur and camera noise to judge networks by: models that nothing is trained with.
 
 Frozen before the first image network was trained. All of them work in linear light on geometry in metres,
-with a pinhole camera, while `vidrestore.degrade` paints on the picture; nothing is shared but the names. A
-clip is (T, 3, H, W) R'G'B' in [0, 1]; every model gives the degraded clip, rounded to 8 bits, and the clip
+with a pinhole camera, while `vidrestore.lab.degrade` paints on the picture; nothing is shared but the names.
+A clip is (T, 3, H, W) R'G'B' in [0, 1]; every model gives the degraded clip, rounded to 8 bits, and the clip
 that a perfect restoration would give. Everything follows from the seed.
 """
 

@@ -1,5 +1,5 @@
 """Noise of real footage to judge `denoise` by, frozen before anything was tuned; shares no code with
-`vidrestore.degrade`.
+`vidrestore.lab.degrade`.
 
 Every model takes 8-bit Y, U, V of 4:2:0 (BT.601, studio range) and gives the clean frames that a denoiser
 should return (the phone's are darker than what it was given) and the noisy ones, coded and decoded again with

@@ -26,11 +26,11 @@ from torch import Tensor
 
 from vidrestore import restore_frames
 from vidrestore.errors import VidRestoreError
-from vidrestore.metrics import psnr, ssim
-from vidrestore.options import Quality, RestoreOptions
+from vidrestore.pixels.metrics import psnr, ssim
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.shake import ShakeRestorer
+from vidrestore.settings.options import Quality, RestoreOptions
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from coloured_noise import CHROMA, LUMA, blurred, coloured_noise, processed, white
 from torch import Tensor
 
-from vidrestore.degrade import DEGRADATIONS
-from vidrestore.degrade.counters import log_uniform
-from vidrestore.media.recompress import recompress, recompress_pictures
+from vidrestore.lab.degrade import DEGRADATIONS
+from vidrestore.lab.degrade.counters import log_uniform
+from vidrestore.media.writing.recompress import recompress, recompress_pictures
 
 Planes = tuple[Tensor, ...]  # Y, U, V (T, H, W) of 4:2:0, float32 on the 0-255 scale
 

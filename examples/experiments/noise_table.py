@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import vidrestore
-from vidrestore.metrics import psnr
 from vidrestore.models import noise_model
 from vidrestore.noise import meter
-from vidrestore.options import EncoderOptions
+from vidrestore.pixels.metrics import psnr
+from vidrestore.settings.options import EncoderOptions
 
 NLMEANS = (1.5, 2, 3, 5, 8, 12, 20)
 LOSSLESS = EncoderOptions(lossless=True)

@@ -28,8 +28,8 @@ from held_out_degradations import linear, stored
 from held_out_table import Restorer, add_sources, eval_clips, networks_of, rgb_picture
 from torch import Tensor
 
-from vidrestore.degrade import DEGRADATIONS
-from vidrestore.metrics import psnr
+from vidrestore.lab.degrade import DEGRADATIONS
+from vidrestore.pixels.metrics import psnr
 
 LINES = 480
 VALIDATION = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")

@@ -16,12 +16,12 @@ from statistics import median
 import numpy as np
 import torch
 
-from vidrestore.degrade import DEGRADATIONS
 from vidrestore.jobs.suggestion import detail_level, edge_ratio, middle_of, read_places, rgb_of
-from vidrestore.media.reader import VideoReader
-from vidrestore.options import RestoreOptions
+from vidrestore.lab.degrade import DEGRADATIONS
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.restorers.dehaze import DehazeRestorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.settings.options import RestoreOptions
 
 KINDS = {"as it is": lambda clip, rng: clip} | {name: DEGRADATIONS[name] for name in ("rain", "snow", "blur")}
 COLUMNS = ("haze", "derain", "desnow", "edges")

@@ -5,7 +5,7 @@
 
 RUNS holds the weights that the recipes of examples/train/systems give; systems without weights are left out.
 Prints a table in Markdown: learned parameters, PSNR and SSIM by the paper's protocol
-(`vidrestore.papers.sensed_patches`) at 160 lines, and frames of 160 lines per CPU second, on one thread.
+(`vidrestore.lab.papers.sensed_patches`) at 160 lines, and frames of 160 lines per CPU second, on one thread.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from statistics import fmean
 
 import torch
 
-from vidrestore.evaluation.results import ClipMetrics, System
-from vidrestore.papers import sensed_patches
-from vidrestore.papers.dataset_files import FrameSequence
-from vidrestore.papers.printed_forms import printed_form
-from vidrestore.papers.tables import Table, TableSet
+from vidrestore.lab.papers import sensed_patches
+from vidrestore.lab.papers.dataset_files import FrameSequence
+from vidrestore.lab.papers.printed_forms import printed_form
+from vidrestore.lab.papers.tables import Table, TableSet
+from vidrestore.pages.results import ClipMetrics, System
 from vidrestore.weights import Model, load_model
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -22,11 +22,11 @@ from film_damage import FAST, SEEDS, SLOW, luma_psnr, stored
 from held_out_table import DATA, rgb_picture
 from torch import Tensor
 
-from vidrestore.frames import PixelFormat
-from vidrestore.media.formats import planes_of
-from vidrestore.media.tape_fields import DropoutFilter
+from vidrestore.media.formats.pixel_formats import planes_of
+from vidrestore.media.reading.tape_fields import DropoutFilter
 from vidrestore.models.alignment import luma_of
 from vidrestore.models.dropouts import Dropouts, field_motion, filled
+from vidrestore.pixels.frames import PixelFormat
 
 DROPOUTS = (1, 5, 15)  # a field
 BRIGHT, THICK = 0.7, 0.15  # shares of all dropouts: white ones, and those of two lines

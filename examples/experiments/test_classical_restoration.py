@@ -8,7 +8,7 @@ import torch
 from classical_restoration import FRAMES, METHODS, Method
 from torch import Tensor
 
-from vidrestore.linear_light import from_light, to_light
+from vidrestore.pixels.linear_light import from_light, to_light
 
 
 def scene(frames: int = 1, height: int = 48, width: int = 64) -> Tensor:

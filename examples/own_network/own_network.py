@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vidrestore.families import PICTURE_RESTORERS, PICTURES, Family
+from vidrestore.settings.families import PICTURE_RESTORERS, PICTURES, Family
 
 
 @dataclass(frozen=True)

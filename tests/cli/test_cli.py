@@ -17,7 +17,7 @@ from fresh_interpreter import interrupted
 from sample_videos import write_video
 
 import vidrestore
-from vidrestore import event_log, option_values
+from vidrestore import event_log
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress, weights_commands
 from vidrestore.cli.inputs import run_each
@@ -28,6 +28,7 @@ from vidrestore.files.stopping import STOPS, stops_cleanly
 from vidrestore.jobs import frame_progress
 from vidrestore.pipeline.conversions import Changes
 from vidrestore.pipeline.plan import Scene
+from vidrestore.settings import option_values
 from vidrestore.weights import Card, manifest, write_manifest
 
 

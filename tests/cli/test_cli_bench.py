@@ -12,7 +12,7 @@ from command_line import run as command
 from vidrestore.errors import OptionError
 from vidrestore.jobs import bench as benchmarks
 from vidrestore.jobs.bench import Benchmark, Timing
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 run = partial(command, "bench", "--task", "<identity>", "--size", "64x48", "--frames", "25")
 

@@ -9,8 +9,8 @@ import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_videos import video_frame, write_stream, write_video
 
-from vidrestore.frames import Frame
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.pixels.frames import Frame
 
 FRAMES, SIZE = 10, (80, 96)
 

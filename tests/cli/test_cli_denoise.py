@@ -25,9 +25,9 @@ from written_videos import extras, frames_of, rich_video
 from vidrestore.cli import restoring
 from vidrestore.errors import OptionError
 from vidrestore.events import SCHEMA_VERSION, Event, Failed, Progressed
-from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.preview import side_by_side
-from vidrestore.media.probe import probe
+from vidrestore.media.reading.probe import probe
+from vidrestore.pixels.frames import Frame, PixelFormat
 
 
 @pytest.fixture

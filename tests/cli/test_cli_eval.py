@@ -13,11 +13,11 @@ from sample_pictures import write_rgb
 from taylor_networks import PRINTED
 
 from vidrestore.errors import MediaError
-from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.results import ClipMetrics, Result, Row
-from vidrestore.papers.printed_forms import printed_form
-from vidrestore.papers.suites import PATCH_FAMILIES
-from vidrestore.papers.tables import read_table, table_names
+from vidrestore.lab.evaluation import evaluate
+from vidrestore.lab.papers.printed_forms import printed_form
+from vidrestore.lab.papers.suites import PATCH_FAMILIES
+from vidrestore.lab.papers.tables import read_table, table_names
+from vidrestore.pages.results import ClipMetrics, Result, Row
 from vidrestore.weights import Model, build_network, save_model
 from vidrestore.weights.manifest import Card
 
@@ -133,7 +133,7 @@ def test_names_that_are_not_text_and_infinite_metrics_are_shown_and_written(tmp_
     row = Row("denoise", "video [a]\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0}, "[red]")
     clip = ClipMetrics("denoise", "videos", "", "video [a]\udcff.mkv", {"psnr": (math.inf, 30.0)})
     made = Result("reference", "Videos", "before", (row,), clips=(clip,))
-    monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: made)
+    monkeypatch.setattr("vidrestore.lab.evaluation.evaluate", lambda suite, **settings: made)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
     options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
@@ -194,7 +194,7 @@ def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path):
 def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measured(
     tmp_path, capsys, monkeypatch
 ):
-    decoder = "vidrestore.papers.sensed_patches.gray_video"
+    decoder = "vidrestore.lab.papers.sensed_patches.gray_video"
     monkeypatch.setattr(decoder, lambda sequence, lines: pytest.fail("a video was decoded"))
     write_avenue(tmp_path)
     arguments = ("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue")

@@ -14,8 +14,8 @@ from sample_videos import sample_planes, sound_packets, video_frame, write_video
 from written_videos import frames_of
 
 from vidrestore.errors import MediaError
-from vidrestore.media.muxer import read_times
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing.muxer import read_times
 
 
 def with_sound(path: Path, codec: str, rates: tuple[int, ...] = (48000,)) -> Path:
@@ -103,7 +103,7 @@ def test_a_stream_too_many_is_no_finished_output(tmp_path, capsys, monkeypatch):
         times = read_times(path, container)
         return times | {"audio": times["audio"] * 2}
 
-    monkeypatch.setattr("vidrestore.media.muxer.read_times", with_more)
+    monkeypatch.setattr("vidrestore.media.writing.muxer.read_times", with_more)
     assert run(source) == 1
     assert "reads as 2 streams of audio, but 1 were written" in capsys.readouterr().err
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sample_videos import copy_packets, with_bytes, write_stream, write_video
 from written_videos import frames_of
 
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import as_options
 from vidrestore.events import Event, Planned, Progressed, Started, Summary, Warned
 from vidrestore.jobs.run import result_warnings
-from vidrestore.media import source
-from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.photo_notes import read_notes
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.formats import source
+from vidrestore.media.formats.encoder_table import EncoderChoice
+from vidrestore.media.photos.photo_notes import read_notes
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.pipeline.plan import Scene
 
 ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24")}
@@ -685,7 +685,8 @@ def test_the_broken_exif_of_a_webp_makes_no_unreadable_png(given, tmp_path, caps
 
 def test_a_picture_that_its_encoder_wrote_wrong_never_gets_its_name(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "vidrestore.media.picture_writer.with_notes", lambda picture, notes: picture[: len(picture) // 2]
+        "vidrestore.media.writing.picture_writer.with_notes",
+        lambda picture, notes: picture[: len(picture) // 2],
     )
     photo = write_photo(tmp_path / "a.png")
     assert run(photo, "-o", tmp_path / "made.png") == 1

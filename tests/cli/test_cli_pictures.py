@@ -15,7 +15,7 @@ from sample_videos import video_frame, write_stream, write_video
 from written_videos import extras, rich_video
 
 from vidrestore.files.atomic import Partial
-from vidrestore.media.picture_writer import PictureFiles
+from vidrestore.media.writing.picture_writer import PictureFiles
 
 RED = np.array([255, 0, 0])
 

@@ -12,9 +12,9 @@ from denoise_command import identity, run  # noqa: F401  (a fixture of all tests
 from eval_command import run as run_eval
 from sample_videos import write_video
 
-from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.report import sample_starts
 from vidrestore.events import Summary
+from vidrestore.lab.evaluation import evaluate
+from vidrestore.pages.report import sample_starts
 from vidrestore.pipeline.plan import Scene
 
 

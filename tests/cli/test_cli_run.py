@@ -16,7 +16,7 @@ from sample_videos import write_video
 from taylor_networks import small
 from written_videos import pictures
 
-from vidrestore.media.segment_file import SegmentWriter
+from vidrestore.media.writing.segment_file import SegmentWriter
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from written_videos import extras, packets, rich_video
 
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
 
 
 def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:

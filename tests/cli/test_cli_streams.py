@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
 from written_videos import extras, mpeg_crc, packets, rich_video
 
-from vidrestore.media.probe import probe
-from vidrestore.media.sound import EncodedSound
+from vidrestore.media.reading.probe import probe
+from vidrestore.media.writing.sound import EncodedSound
 
 RATE = 22050
 VIDEO = {".avi": "mpeg4", ".wmv": "wmv2", ".m2ts": "mpeg2video"}

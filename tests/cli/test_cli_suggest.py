@@ -21,13 +21,13 @@ from scanned_videos import interlaced, moments, telecined, write_frames
 from typer.main import get_command
 
 from vidrestore.cli.app import app
-from vidrestore.evaluation import variant_sheet
-from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs import suggestion
 from vidrestore.jobs.suggestion import command_line, edge_ratio
-from vidrestore.media.formats import layout_of
-from vidrestore.media.pictures import png, read_rgb
-from vidrestore.tasks import TASKS
+from vidrestore.media.formats.pixel_formats import layout_of
+from vidrestore.media.reading.pictures import png, read_rgb
+from vidrestore.pages import variant_sheet
+from vidrestore.pixels.frames import Frame, VideoInfo
+from vidrestore.settings.tasks import TASKS
 
 DENOISE = TASKS["denoise"]
 

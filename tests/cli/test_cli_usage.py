@@ -6,9 +6,9 @@ import pytest
 import torch
 from command_line import run
 
-from vidrestore import option_values
 from vidrestore.errors import OptionError
 from vidrestore.restorers.devices import gpu_advice, torch_device
+from vidrestore.settings import option_values
 
 
 @pytest.mark.parametrize(

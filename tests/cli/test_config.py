@@ -7,7 +7,7 @@ from command_line import run
 
 from vidrestore.cli import restoring
 from vidrestore.cli.app import app
-from vidrestore.options import RestoreOptions
+from vidrestore.settings.options import RestoreOptions
 
 
 @pytest.fixture

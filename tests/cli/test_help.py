@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from vidrestore.cli import restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.command_options import with_options
-from vidrestore.media.encoder_table import ENCODERS
-from vidrestore.media.encoders import GREATEST_CRF, LEAST_CRF
-from vidrestore.options import EncoderOptions, RestoreOptions, declared
+from vidrestore.media.formats.encoder_table import ENCODERS
+from vidrestore.media.writing.encoders import GREATEST_CRF, LEAST_CRF
 from vidrestore.restorers import picture_restorer, vsr_restorer
+from vidrestore.settings.options import EncoderOptions, RestoreOptions, declared
 from vidrestore.weights import read_manifest
 
 

@@ -12,10 +12,11 @@ from vidrestore.cli.app import app
 from vidrestore.cli.terminal import FLAGS, as_options
 
 LIBRARY = Path(__file__).parents[2] / "vidrestore"
+COMMAND_LINE = {"cli", "commands"}
 COMMAND = re.compile(r"`vidrestore [^`]*`|`vidrestore [^`]*$")
 # Places that write options on purpose: declarations of the command line, and commands for the user to run.
-WRITES_OPTIONS = {"options.py", "tasks.py", "training/config.py", "jobs/suggestion.py"}
-WRITES_OPTIONS |= {"evaluation/variant_sheet.py", "weights/hub.py", "restorers/devices.py"}
+WRITES_OPTIONS = {"settings/options.py", "settings/tasks.py", "lab/training/config.py", "jobs/suggestion.py"}
+WRITES_OPTIONS |= {"pages/variant_sheet.py", "weights/hub.py", "restorers/devices.py"}
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -32,7 +33,11 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def modules() -> list[Path]:
-    return [path for path in sorted(LIBRARY.rglob("*.py")) if "cli" not in path.relative_to(LIBRARY).parts]
+    return [
+        path
+        for path in sorted(LIBRARY.rglob("*.py"))
+        if not COMMAND_LINE & {*path.relative_to(LIBRARY).parts}
+    ]
 
 
 def test_outside_cli_no_message_names_an_option():

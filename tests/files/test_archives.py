@@ -10,7 +10,7 @@ import torch
 
 from vidrestore.errors import CheckpointError
 from vidrestore.files.regular import check_pickled
-from vidrestore.training.checkpoints import read_checkpoint
+from vidrestore.lab.training.checkpoints import read_checkpoint
 from vidrestore.weights.importing import import_checkpoint
 
 LARGE = 1 << 24  # bytes, for want of a terabyte

@@ -18,9 +18,9 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import CheckpointError, MediaError
-from vidrestore.training.data.decoded import HEADER, DecodedFiles
-from vidrestore.training.run_records import StepLog
-from vidrestore.training.training_events import Began
+from vidrestore.lab.training.data.decoded import HEADER, DecodedFiles
+from vidrestore.lab.training.run_records import StepLog
+from vidrestore.lab.training.training_events import Began
 
 NOBODY = 65534
 pytestmark = pytest.mark.skipif(

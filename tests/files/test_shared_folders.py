@@ -12,7 +12,7 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import BusyError, MediaError, VidRestoreError
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.training.checkpoints import read_checkpoint
+from vidrestore.lab.training.checkpoints import read_checkpoint
 from vidrestore.weights import load_model
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")

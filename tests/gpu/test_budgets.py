@@ -14,12 +14,12 @@ from device_runs import EIGHT, video_of
 from shaken_pictures import boxes, shaken
 from stand_in import Rehearsal
 
-from vidrestore.frames import Frame
-from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Clip
+from vidrestore.pixels.frames import Frame
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.shake import shake_of, undone
+from vidrestore.settings.options import RestoreOptions
 
 STAND_INS = {"h100": {"processors": 132, "free": 70 << 30}, "4060": {"processors": 24, "free": 7 << 30}}
 SIZES = {"270p": (270, 480), "480p": (480, 854), "1080p": (1080, 1920)}

@@ -11,10 +11,10 @@ from vidrestore.models.dust_sigma import LevelDust
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_recurrent import VsrRecurrent
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers import devices
 from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.settings.options import RestoreOptions
 
 
 def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[int]:

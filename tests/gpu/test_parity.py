@@ -15,7 +15,7 @@ from vidrestore.jobs.run import restore
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, matched_positions
-from vidrestore.options import RestoreOptions
+from vidrestore.settings.options import RestoreOptions
 from vidrestore.weights import load_model, read_manifest
 from vidrestore.weights.manifest import Card
 

@@ -8,10 +8,10 @@ from sample_videos import write_video
 from sensing_networks import exact_network, save_network
 from stand_in import Rehearsal
 
-from vidrestore.media.reader import VideoReader
+from vidrestore.lab.sensing.recover import recover
+from vidrestore.lab.sensing.sense import sense
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.models.dust import FastDust
-from vidrestore.sensing.recover import recover
-from vidrestore.sensing.sense import sense
 
 
 def test_frames_are_recovered_there_and_memory_may_run_out(tmp_path, monkeypatch):

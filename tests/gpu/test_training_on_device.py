@@ -9,7 +9,7 @@ import torch
 from stand_in import DEVICE, OnDevice, Rehearsal
 from training_runs import clip_run, pair_run, tiny_run
 
-from vidrestore.training.loop import Run, on_device
+from vidrestore.lab.training.loop import Run, on_device
 
 TASKS = ["dehaze", "derain", "desnow", "deblur", "denoise"]
 

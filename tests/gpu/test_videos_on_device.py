@@ -14,18 +14,18 @@ from device_runs import EIGHT, FRAMES, HEIGHT, TEN, WIDTH, assert_same, frames_o
 from stand_in import Rehearsal
 
 from vidrestore.errors import OptionError
-from vidrestore.frames import Frame
 from vidrestore.jobs.bench import write_video
 from vidrestore.jobs.run import restore
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.noise.meter import NoiseMeter
-from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.conversions import Upload, Uploads
 from vidrestore.pipeline.plan import Clip
+from vidrestore.pixels.frames import Frame
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.devices import all_bits, device_name, half_type, torch_device, uses_bf16
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "denoise": ("denoise", "dust", {}),

@@ -23,13 +23,14 @@ from no_change import ADDED
 SERVER = """
 import json, os, resource, signal, sys, threading, time, traceback
 import av, torch, rich.progress
-import torch._dynamo, vidrestore.training.loop  # which a first training step loads
+import torch._dynamo, vidrestore.lab.training.loop  # which a first training step loads
 from vidrestore.cli import main
 from vidrestore.files import locks
 from vidrestore.jobs import batch, plan_ahead, resume, segmented
-from vidrestore.media import muxer, reader
+from vidrestore.media.reading import reader
+from vidrestore.media.writing import muxer
 import no_change
-from vidrestore.tasks import TASKS
+from vidrestore.settings.tasks import TASKS
 from vidrestore.scale import workers
 
 def slowed(home, name, seconds):

@@ -6,7 +6,7 @@ import pytest
 from command_line import run as command
 from no_change import IDENTITY_DENOISE
 
-from vidrestore.tasks import TASKS
+from vidrestore.settings.tasks import TASKS
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ from rgb_networks import doubling, released_form, without, write_weights
 from stand_in import Rehearsal
 from taylor_networks import small
 
-from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, config_of
 from vidrestore.models.mb_taylorformer import build
-from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
+from vidrestore.pixels.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.restorers.base import load_restorer
+from vidrestore.settings.options import RestoreOptions
 from vidrestore.weights.checkpoint import save_model
 
 HEIGHT, WIDTH, FRAMES = 32, 48, 5

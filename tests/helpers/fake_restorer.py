@@ -8,9 +8,9 @@ from no_change import IdentityRestorer
 from torch import Tensor
 
 from vidrestore.jobs.request import Request, Step
-from vidrestore.media.source import Source, Target
-from vidrestore.options import RestoreOptions
+from vidrestore.media.formats.source import Source, Target
 from vidrestore.restorers.base import Facts
+from vidrestore.settings.options import RestoreOptions
 
 
 def request_of(source: Path, output: Path, task: str = "denoise", **options: Any) -> Request:

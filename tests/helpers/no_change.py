@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vidrestore.restorers.base import Facts
-from vidrestore.tasks import TASKS, Task
+from vidrestore.settings.tasks import TASKS, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vidrestore.options import RestoreOptions
+    from vidrestore.settings.options import RestoreOptions
 
 
 class IdentityRestorer:
@@ -44,7 +44,7 @@ IDENTITY_DENOISE = replace(TASKS["denoise"], restorer=TASKS["<identity>"].restor
 # code that does so in another Python, also in the place of the denoiser
 ADDED = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import no_change; "
 WITH_IDENTITY = ADDED + (
-    "from vidrestore.tasks import TASKS; TASKS['denoise'] = no_change.IDENTITY_DENOISE; from "
+    "from vidrestore.settings.tasks import TASKS; TASKS['denoise'] = no_change.IDENTITY_DENOISE; from "
     "vidrestore.cli import main; "
 )
 

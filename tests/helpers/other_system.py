@@ -168,8 +168,8 @@ sys.stdout.reconfigure(encoding="cp1252")
 sys.stderr.reconfigure(encoding="cp1252", errors="backslashreplace")
 import no_change  # noqa: E402
 
-from vidrestore.media import muxer  # noqa: E402
-from vidrestore.tasks import TASKS  # noqa: E402
+from vidrestore.media.writing import muxer  # noqa: E402
+from vidrestore.settings.tasks import TASKS  # noqa: E402
 
 TASKS["denoise"] = no_change.IDENTITY_DENOISE
 

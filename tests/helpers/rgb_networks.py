@@ -11,9 +11,9 @@ from vsr_networks import recurrent, tiny
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, settings_of
 from vidrestore.models.vsr_recurrent import VsrRecurrent, config_of
 from vidrestore.models.vsr_transformer import VsrTransformer
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer
+from vidrestore.settings.options import RestoreOptions
 from vidrestore.weights.checkpoint import save_model
 
 

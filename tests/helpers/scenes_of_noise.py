@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vidrestore.frames import Frame
+from vidrestore.pixels.frames import Frame
 
 
 def scene_frames(

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.linear_light import from_light, to_light
+from vidrestore.pixels.linear_light import from_light, to_light
 
 
 def boxes(height: int = 176, width: int = 208) -> Tensor:

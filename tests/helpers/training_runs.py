@@ -8,8 +8,8 @@ import torch
 from sample_videos import write_video
 from torch import Tensor
 
-from vidrestore.training.config import RunConfig, read_config
-from vidrestore.training.training_events import Reached, Stepped
+from vidrestore.lab.training.config import RunConfig, read_config
+from vidrestore.lab.training.training_events import Reached, Stepped
 from vidrestore.weights import load_model
 
 
@@ -23,7 +23,7 @@ class RecordedEvents(list[Any]):
 
 # for commands in other processes: few groups and crops are held out
 SMALL_VALIDATION = """
-from vidrestore.training.data import sources
+from vidrestore.lab.training.data import sources
 sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 40, 2, 16
 """
 STEPS = {"steps": 12, "warmup": 4, "validate_every": 5, "learning_rate": 0.003}

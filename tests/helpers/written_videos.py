@@ -14,15 +14,15 @@ import av
 import numpy as np
 from odd_videos import Content, Sound, write_content
 
-from vidrestore.frames import Frame, VideoInfo
-from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.encoders import choose_encoder
-from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.probe import SourceInfo, probe
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import Target
-from vidrestore.media.writer import VideoWriter
-from vidrestore.options import EncoderOptions
+from vidrestore.media.formats.encoder_table import EncoderChoice
+from vidrestore.media.formats.pixel_formats import layout_of, planes_of
+from vidrestore.media.formats.source import Target
+from vidrestore.media.reading.probe import SourceInfo, probe
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing.encoders import choose_encoder
+from vidrestore.media.writing.writer import VideoWriter
+from vidrestore.pixels.frames import Frame, VideoInfo
+from vidrestore.settings.options import EncoderOptions
 
 FAST = {"libx264": "veryfast", "libx264rgb": "ultrafast", "libx265": "ultrafast"}
 FAST |= {"libsvtav1": "12", "libvpx-vp9": "8"}

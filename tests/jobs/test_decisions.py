@@ -15,9 +15,9 @@ from vidrestore.errors import CheckpointError
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.run import open_job
 from vidrestore.jobs.steps import measured_input
-from vidrestore.media.coding_loss import kind_by_coding
-from vidrestore.media.reader import VideoReader
-from vidrestore.options import RestoreOptions
+from vidrestore.media.reading.coding_loss import kind_by_coding
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.settings.options import RestoreOptions
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from sample_pictures import write_rgb
 from sample_videos import write_video
 from torch import Tensor
 
-from vidrestore.clips import Bounds
 from vidrestore.events import ignore_event
-from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs import estimate
 from vidrestore.jobs.estimate import Encoding, Trial
+from vidrestore.pixels.clips import Bounds
+from vidrestore.pixels.frames import Frame, PixelFormat
 from vidrestore.restorers.base import Facts
 
 FRAMES = 20

@@ -28,8 +28,8 @@ from written_videos import pictures
 from vidrestore.cli.inputs import run_each
 from vidrestore.errors import BusyError, MediaError
 from vidrestore.events import Event, Failed, Warned
-from vidrestore.media.file_bytes import FileBytes
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.containers.file_bytes import FileBytes
+from vidrestore.media.reading.reader import VideoReader
 
 
 def fails(*arguments: Any, **options: Any) -> None:
@@ -52,7 +52,7 @@ def test_a_source_that_cannot_be_read_is_an_error_of_ours_that_names_it(tmp_path
         monkeypatch.setattr(FileBytes, "bytes", fails)
         with pytest.raises(MediaError, match=r"film.mkv: can't be read .*output error\); check the disk"):
             list(reader.frames())
-    monkeypatch.setattr("vidrestore.media.reader.probe", fails)
+    monkeypatch.setattr("vidrestore.media.reading.reader.probe", fails)
     with pytest.raises(MediaError, match="film.mkv: can't be read"):
         VideoReader(str(tmp_path / "film.mkv"))
 

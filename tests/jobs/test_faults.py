@@ -24,7 +24,7 @@ from written_videos import packets, pictures
 
 from vidrestore.files.atomic import Partial
 from vidrestore.files.stopping import STOPS
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
 

@@ -12,9 +12,9 @@ import vidrestore
 from vidrestore.errors import OptionError
 from vidrestore.jobs.request import Request, Step, load_step
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.source import Source, Target
-from vidrestore.options import EncoderOptions
+from vidrestore.media.formats.source import Source, Target
 from vidrestore.pipeline.plan import Clip, Timeline
+from vidrestore.settings.options import EncoderOptions
 
 LOSSLESS = EncoderOptions(lossless=True)
 

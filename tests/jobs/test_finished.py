@@ -19,7 +19,7 @@ from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import earlier_summary
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
 from vidrestore.weights.manifest import read_manifest, weights_folder
 
 IDENTITY, NAME = "<identity>", "mb-taylorformer-h-deblur"

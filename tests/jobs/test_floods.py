@@ -13,7 +13,7 @@ import pytest
 from sample_videos import write_video
 
 import vidrestore
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
 
 FRAMES, MANY = 12, 5000
 X264 = {"preset": "ultrafast", "bf": "0", "g": "6"}

@@ -18,9 +18,9 @@ import vidrestore
 from vidrestore.cli import main
 from vidrestore.errors import Cancelled, OptionError, VidRestoreError
 from vidrestore.events import Event, Progressed
-from vidrestore.media.reader import VideoReader
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.restorers.denoise import DenoiseRestorer
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 IDENTITY = "<identity>"
 FOUR = np.zeros((4, 16, 16, 3), np.uint8)

@@ -12,7 +12,7 @@ COMMAND = f"""
 {ADDED}
 import sys, vidrestore
 from vidrestore.jobs.frame_progress import peak_memory
-from vidrestore.options import EncoderOptions
+from vidrestore.settings.options import EncoderOptions
 encoder = EncoderOptions(encoder="libx264", preset="ultrafast")
 vidrestore.restore(sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder)
 print(peak_memory())

@@ -15,7 +15,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.naming import expand_sources, is_our_output, named_outputs, notes_on, output_for
 from vidrestore.jobs.request import Step
-from vidrestore.media.source import Source, Target
+from vidrestore.media.formats.source import Source, Target
 
 
 @pytest.fixture

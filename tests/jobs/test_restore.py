@@ -25,9 +25,9 @@ from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.run import open_job, restore_request
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.segment_file import SegmentWriter
-from vidrestore.options import EncoderOptions
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing.segment_file import SegmentWriter
+from vidrestore.settings.options import EncoderOptions
 
 LOSSLESS = EncoderOptions(lossless=True)
 IDENTITY = "<identity>"

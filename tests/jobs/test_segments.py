@@ -32,11 +32,11 @@ from vidrestore.jobs import plan_ahead, segmented
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
 from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
-from vidrestore.media import encoders
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.segment_file import SegmentWriter
-from vidrestore.options import EncoderOptions
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing import encoders
+from vidrestore.media.writing.segment_file import SegmentWriter
 from vidrestore.pipeline.plan import Clip, Timeline
+from vidrestore.settings.options import EncoderOptions
 from vidrestore.working import HERE
 
 FFV1 = EncoderOptions(lossless=True)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from written_videos import described, fast_choice, write
 
-from vidrestore.frames import Frame
 from vidrestore.jobs.segmented import least_size
-from vidrestore.options import EncoderOptions
+from vidrestore.pixels.frames import Frame
+from vidrestore.settings.options import EncoderOptions
 
 
 @pytest.mark.parametrize(

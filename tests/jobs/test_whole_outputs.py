@@ -14,9 +14,9 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.events import Event, Warned
-from vidrestore.media.finished import SAMPLED, Tag, packets_checksum, read_tag
-from vidrestore.media.source import Source, Target
-from vidrestore.media.structure import broken_structure
+from vidrestore.media.containers.structure import broken_structure
+from vidrestore.media.formats.source import Source, Target
+from vidrestore.media.writing.finished import SAMPLED, Tag, packets_checksum, read_tag
 
 IDENTITY = "<identity>"
 CONTAINERS = (".mkv", ".mp4", ".mov", ".webm")

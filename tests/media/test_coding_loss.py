@@ -14,10 +14,9 @@ import pytest
 from sample_videos import sound_packets, write_stream
 from written_videos import described
 
-from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.steps import measured_input
-from vidrestore.media.coding_loss import (
+from vidrestore.media.reading.coding_loss import (
     NO_LOSS,
     JpegPlane,
     block_steps,
@@ -26,8 +25,9 @@ from vidrestore.media.coding_loss import (
     loss_by_parameters,
     loss_by_tables,
 )
-from vidrestore.media.probe import probe
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.probe import probe
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.pixels.frames import PixelFormat, VideoInfo
 
 H264, MPEG2, VP9 = 1, 2, 0
 
@@ -117,7 +117,7 @@ def test_the_blocks_of_motion_jpeg_have_multiples_of_their_steps(tmp_path):
 
 @pytest.mark.parametrize(("crop", "known"), [((0, 0, 0, 0), True), ((4, 0, 4, 0), False)])
 def test_blocks_of_motion_jpeg_are_unknown_if_its_container_hides_some(tmp_path, monkeypatch, crop, known):
-    monkeypatch.setattr("vidrestore.media.probe._crop", lambda *_: crop)
+    monkeypatch.setattr("vidrestore.media.reading.probe._crop", lambda *_: crop)
     with VideoReader(coded(tmp_path / "a.avi", "mjpeg"), losses=True) as reader:
         assert all(bool(frame.steps) == known for frame in reader.frames())
 

@@ -6,9 +6,9 @@ import pytest
 from written_videos import extras, made_frames, packets, rich_video, write
 
 from vidrestore.errors import MediaError
-from vidrestore.media.probe import probe
-from vidrestore.media.source import Target
-from vidrestore.media.streams import check_packets, check_streams
+from vidrestore.media.formats.source import Target
+from vidrestore.media.reading.probe import probe
+from vidrestore.media.writing.streams import check_packets, check_streams
 
 DELAY = 21  # ms, of AAC
 

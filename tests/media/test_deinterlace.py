@@ -17,11 +17,11 @@ from written_videos import frames_of
 import vidrestore
 from vidrestore.errors import MediaError
 from vidrestore.events import Event, Warned
-from vidrestore.frames import Frame
-from vidrestore.media.probe import probe
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.scan import Scan
-from vidrestore.options import EncoderOptions
+from vidrestore.media.reading.probe import probe
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.reading.scan import Scan
+from vidrestore.pixels.frames import Frame
+from vidrestore.settings.options import EncoderOptions
 
 Plane = NDArray[Any]
 LOSSLESS = EncoderOptions(lossless=True)

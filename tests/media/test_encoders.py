@@ -11,15 +11,15 @@ import pytest
 from written_videos import CONSTANT, described, fast_choice, made_frames, read, write
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import ColourTags
-from vidrestore.media import encoders
-from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice
-from vidrestore.media.encoders import choose_encoder, usual_crf
-from vidrestore.media.encoding import picture, try_encoder
-from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import SUFFIXES, Target
-from vidrestore.options import EncoderOptions
+from vidrestore.media.formats.encoder_table import ENCODERS, TABLE, EncoderChoice
+from vidrestore.media.formats.encoding import picture, try_encoder
+from vidrestore.media.formats.pixel_formats import layout_of, planes_of
+from vidrestore.media.formats.source import SUFFIXES, Target
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing import encoders
+from vidrestore.media.writing.encoders import choose_encoder, usual_crf
+from vidrestore.pixels.frames import ColourTags
+from vidrestore.settings.options import EncoderOptions
 
 CELLS = [
     (row.name, container, pix_fmt) for row in TABLE for container in row.containers for pix_fmt in row.formats

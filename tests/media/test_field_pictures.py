@@ -10,7 +10,7 @@ import pytest
 from sample_videos import video_frame
 from scanned_videos import SIZE, interlaced, moments
 
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
 
 FIELDS = 16
 

@@ -17,10 +17,10 @@ from odd_videos import Content, write_content
 from sample_videos import copy_packets, write_video
 
 from vidrestore.errors import MediaError
-from vidrestore.media.damage import PictureCount
-from vidrestore.media.log import collect_errors
-from vidrestore.media.probe import packets_of, probe
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.formats.damage import PictureCount
+from vidrestore.media.formats.log import collect_errors
+from vidrestore.media.reading.probe import packets_of, probe
+from vidrestore.media.reading.reader import VideoReader
 
 
 def read(path: Path, threads: int = 0):

@@ -14,12 +14,12 @@ from sample_videos import copy_packets, sample_planes, video_frame, with_bytes, 
 from written_videos import mpeg_crc
 
 from vidrestore.errors import MediaError, PlanError
-from vidrestore.frames import ColourTags
-from vidrestore.media import damage
-from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.probe import open_input, probe
-from vidrestore.media.source import Target
-from vidrestore.media.streams import check_streams, other_kinds
+from vidrestore.media.formats import damage
+from vidrestore.media.formats.pixel_formats import layout_of, planes_of
+from vidrestore.media.formats.source import Target
+from vidrestore.media.reading.probe import open_input, probe
+from vidrestore.media.writing.streams import check_streams, other_kinds
+from vidrestore.pixels.frames import ColourTags
 
 
 def test_a_plain_file_is_described_completely(tmp_path):

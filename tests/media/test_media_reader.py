@@ -15,9 +15,9 @@ from odd_videos import Content, write_content
 from sample_videos import copy_packets, encoded, sample_planes, video_frame, write_stream, write_video
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import ColourTags
-from vidrestore.media.probe import probe
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.probe import probe
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.pixels.frames import ColourTags
 
 MS = Fraction(1, 1000)
 IRREGULAR = [0, 40, 41, 200, 233, 500, 512, 600, 610, 900, 1000, 1040]  # ms

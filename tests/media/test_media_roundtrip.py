@@ -15,12 +15,12 @@ from written_videos import (
     write,
 )
 
-from vidrestore.frames import ColourTags
-from vidrestore.media.encoder_table import ENCODERS, TABLE
-from vidrestore.media.encoders import obstacle
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import SUFFIXES
-from vidrestore.options import EncoderOptions
+from vidrestore.media.formats.encoder_table import ENCODERS, TABLE
+from vidrestore.media.formats.source import SUFFIXES
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing.encoders import obstacle
+from vidrestore.pixels.frames import ColourTags
+from vidrestore.settings.options import EncoderOptions
 
 FORMATS = ["yuv420p", "yuv422p", "yuv444p", "gray", "gbrp"]
 FORMATS += ["yuv420p10le", "yuv422p10le", "yuv444p10le", "gray10le"]

@@ -23,18 +23,18 @@ from written_videos import (
 )
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import Frame
-from vidrestore.media.encoder_table import ENCODERS, EncoderChoice
-from vidrestore.media.muxer import Muxer
-from vidrestore.media.probe import SourceInfo
-from vidrestore.media.segment_file import (
+from vidrestore.media.formats.encoder_table import ENCODERS, EncoderChoice
+from vidrestore.media.formats.source import SUFFIXES
+from vidrestore.media.reading.probe import SourceInfo
+from vidrestore.media.writing.muxer import Muxer
+from vidrestore.media.writing.segment_file import (
     SegmentFacts,
     SegmentWriter,
     check_segment,
     join_segments,
 )
-from vidrestore.media.source import SUFFIXES
-from vidrestore.options import EncoderOptions
+from vidrestore.pixels.frames import Frame
+from vidrestore.settings.options import EncoderOptions
 
 LONG = [(number * 1001, 1001) for number in range(14)]
 PIX_FMT = {"prores_ks": "yuv422p10le"}
@@ -184,7 +184,9 @@ def test_a_record_of_four_gigabytes_is_not_read(written, monkeypatch):
             asked.append(size)
             return super().read(size)
 
-    monkeypatch.setattr("vidrestore.media.segment_file.open_regular", lambda path: Noted(io.FileIO(path)))
+    monkeypatch.setattr(
+        "vidrestore.media.writing.segment_file.open_regular", lambda path: Noted(io.FileIO(path))
+    )
     data = written.read_bytes()
     written.write_bytes(data[:5] + b"\xff" * 4 + data[9:])
     with pytest.raises(MediaError, match="a check sum is wrong"):

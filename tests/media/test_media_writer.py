@@ -28,16 +28,16 @@ from written_videos import (
 )
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import Frame
-from vidrestore.media import muxer
-from vidrestore.media.encoding import full_duration
-from vidrestore.media.matroska import display_size
-from vidrestore.media.probe import probe
-from vidrestore.media.source import Target
-from vidrestore.media.stream_copier import StreamCopier
-from vidrestore.media.streams import check_streams, pipe_warning
-from vidrestore.media.writer import VideoWriter
-from vidrestore.media.y4m import Y4mOutput
+from vidrestore.media.containers.matroska import display_size
+from vidrestore.media.formats.encoding import full_duration
+from vidrestore.media.formats.source import Target
+from vidrestore.media.reading.probe import probe
+from vidrestore.media.reading.y4m import Y4mOutput
+from vidrestore.media.writing import muxer
+from vidrestore.media.writing.stream_copier import StreamCopier
+from vidrestore.media.writing.streams import check_streams, pipe_warning
+from vidrestore.media.writing.writer import VideoWriter
+from vidrestore.pixels.frames import Frame
 
 
 def writer_for(output, source=None, **more):
@@ -310,7 +310,7 @@ def test_a_y4m_pipe_holds_every_sample(pix_fmt, size):
     "location, name", [(0, b"420jpeg"), (1, b"420mpeg2"), (2, b"420jpeg"), (3, b"420paldv")]
 )
 def test_the_header_of_a_pipe_states_the_chroma_location_and_the_range(location, name):
-    from vidrestore.frames import ColourTags
+    from vidrestore.pixels.frames import ColourTags
 
     header = piped(described(colour=ColourTags(range=2, chroma_location=location)), []).split(b"\n")[0]
     assert b"C" + name + b" " in header

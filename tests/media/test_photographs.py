@@ -10,7 +10,7 @@ import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_pictures import write_frame
 
-from vidrestore.media.photographs import why_photographs
+from vidrestore.media.reading.photographs import why_photographs
 
 EVERY_MINUTE = [60 * number for number in range(6)]
 AN_EVENING = [0, 40, 45, 2000, 2003, 9000]

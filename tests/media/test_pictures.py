@@ -10,8 +10,8 @@ from sample_pictures import ENCODERS, write_frame, write_picture
 from written_videos import frames_of
 
 from vidrestore.errors import MediaError
-from vidrestore.media.pictures import SUFFIXES, read_picture, read_rgb
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.pictures import SUFFIXES, read_picture, read_rgb
+from vidrestore.media.reading.reader import VideoReader
 
 
 @pytest.mark.parametrize("suffix", ENCODERS)

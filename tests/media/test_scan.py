@@ -13,9 +13,9 @@ from written_videos import frames_of
 import vidrestore
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Planned
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.scan import look_at
-from vidrestore.options import EncoderOptions
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.reading.scan import look_at
+from vidrestore.settings.options import EncoderOptions
 
 LOSSLESS = EncoderOptions(lossless=True)
 

@@ -19,12 +19,12 @@ from written_videos import described
 import vidrestore
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Event, Warned
-from vidrestore.media import probe as probing
-from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.probe import probe
-from vidrestore.media.side_data import read_side_data
-from vidrestore.media.stream_copier import StreamCopier
-from vidrestore.media.writer import lost_warning
+from vidrestore.media.formats.encoder_table import EncoderChoice
+from vidrestore.media.formats.side_data import read_side_data
+from vidrestore.media.reading import probe as probing
+from vidrestore.media.reading.probe import probe
+from vidrestore.media.writing.stream_copier import StreamCopier
+from vidrestore.media.writing.writer import lost_warning
 
 X265 = EncoderChoice("libx265", "yuv420p10le", "matroska", {})
 FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})
@@ -141,7 +141,7 @@ def test_colour_profiles_that_have_a_name_are_seen_and_nothing_is_freed_twice(tm
     chunk = struct.pack(">I", len(profile) - 4) + profile + struct.pack(">I", zlib.crc32(profile))
     picture.write_bytes(data[:after_header] + chunk + data[after_header:])
     code = (  # in a process of its own, which memory freed twice would kill
-        "import gc, sys\nfrom vidrestore.media.reader import VideoReader\n"
+        "import gc, sys\nfrom vidrestore.media.reading.reader import VideoReader\n"
         "for _ in range(20):\n"
         "    with VideoReader(sys.argv[1]) as reader:\n"
         "        assert len(list(reader.frames())) == 1\n"

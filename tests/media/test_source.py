@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vidrestore.errors import MediaError
-from vidrestore.media.source import Source, Target
+from vidrestore.media.formats.source import Source, Target
 
 
 @pytest.mark.parametrize(

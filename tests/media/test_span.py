@@ -20,12 +20,12 @@ from written_videos import frames_of
 import vidrestore
 from vidrestore.errors import OptionError
 from vidrestore.events import Event, Warned
-from vidrestore.frames import Frame, Span
-from vidrestore.media.cut import Cut, later_code
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.stream_copier import StreamCopier
-from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.tasks import TASKS
+from vidrestore.media.formats.cut import Cut, later_code
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing.stream_copier import StreamCopier
+from vidrestore.pixels.frames import Frame, Span
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
+from vidrestore.settings.tasks import TASKS
 
 LOSSLESS = EncoderOptions(lossless=True)
 

@@ -15,12 +15,12 @@ import pytest
 from sample_videos import sound_packets
 
 from vidrestore.errors import MediaError
-from vidrestore.media.probe import probe
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import Target
-from vidrestore.media.stream_copier import StreamCopier
-from vidrestore.media.streams import check_streams
-from vidrestore.media.structure import broken_structure
+from vidrestore.media.containers.structure import broken_structure
+from vidrestore.media.formats.source import Target
+from vidrestore.media.reading.probe import probe
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing.stream_copier import StreamCopier
+from vidrestore.media.writing.streams import check_streams
 
 KINDS = {  # suffix -> video codec, sound codec
     "flv": ("flv1", "mp3"),
@@ -323,7 +323,7 @@ def test_the_structure_is_walked_once_in_the_pass_that_reads_all(tmp_path, monke
         walks.append(path)
         yield "a part is missing"
 
-    monkeypatch.setattr("vidrestore.media.reader.broken_structure", noted)
+    monkeypatch.setattr("vidrestore.media.reading.reader.broken_structure", noted)
     path = written(tmp_path / "a.ts")
     with VideoReader(str(path)) as reader:
         first, second, *_ = islice(reader.frames(), 3)

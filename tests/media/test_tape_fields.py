@@ -15,11 +15,11 @@ from written_videos import frames_of
 import vidrestore
 from vidrestore.event_log import result_of
 from vidrestore.events import Event, Summary
-from vidrestore.frames import Frame
-from vidrestore.media.formats import layout_of, planes_of, store_plane
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.tape_fields import DropoutFilter
+from vidrestore.media.formats.pixel_formats import layout_of, planes_of, store_plane
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.reading.tape_fields import DropoutFilter
 from vidrestore.models.dropouts import Dropouts
+from vidrestore.pixels.frames import Frame
 
 DASHES = {0: (31, 40), 2: (50, 20), 3: (61, 90), 6: (22, 70)}  # row and column by frame
 LENGTH = 40

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade import imresize
+from vidrestore.lab.degrade import imresize
 from vidrestore.models.alignment import _block_difference, _least, _median, aligned, dense_motion, luma_of
 
 

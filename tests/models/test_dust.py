@@ -6,10 +6,10 @@ import pytest
 import torch
 from recovery_systems import moved
 
+from vidrestore.lab.papers.recovery import recover, weighted_attention
 from vidrestore.models.dust import Dust, DustConfig, dct_dictionary, soft_threshold
 from vidrestore.models.dust_sigma import config_of
 from vidrestore.models.fast.linear import PackedLinear
-from vidrestore.papers.recovery import recover, weighted_attention
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import save_model
 

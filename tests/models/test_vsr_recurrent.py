@@ -17,8 +17,8 @@ from vidrestore.models.vsr_recurrent import (
     VsrRecurrent,
     large_grid,
 )
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
+from vidrestore.settings.options import RestoreOptions
 
 
 def clips(count: int, frames: int, height: int = 12, width: int = 16) -> Tensor:

@@ -24,9 +24,9 @@ from odd_shapes import pixels, sizes, times
 from written_videos import packets
 
 from vidrestore.cli import main
-from vidrestore.media.formats import planes_of
-from vidrestore.media.probe import probe, video_stream
-from vidrestore.tasks import TASKS
+from vidrestore.media.formats.pixel_formats import planes_of
+from vidrestore.media.reading.probe import probe, video_stream
+from vidrestore.settings.tasks import TASKS
 
 CASES = tuple(
     chain(cuts(), bits(), headers(), sizes(), times(), pixels(), streams(), names(), no_videos(), changes())

@@ -15,7 +15,7 @@ import pytest
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reading.reader import VideoReader
 
 FRAMES = 30
 B_FRAMES = {"g": "10", "bf": "2"}

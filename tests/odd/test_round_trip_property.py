@@ -15,7 +15,7 @@ from odd_inputs import shown, tags_differ
 from odd_videos import Content, Sound, write_content
 
 import vidrestore
-from vidrestore.options import EncoderOptions
+from vidrestore.settings.options import EncoderOptions
 
 TICKS = {".mp4": (600, 1000, 12800, 24000, 90000), ".mov": (600, 1000, 12800, 24000, 90000), ".mkv": (1000,)}
 SOUNDS = {

@@ -12,9 +12,9 @@ from torch import Tensor
 from vidrestore.cores import dealt, result_of_other
 from vidrestore.models.mb_taylorformer import ConvolutionPair
 from vidrestore.models.vsr_transformer import ResidualBlock
-from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.restorers.denoise import DenoiseRestorer
+from vidrestore.settings.options import RestoreOptions
 from vidrestore.working import HERE, Meter, begin_task, steps
 
 

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.clips import Bounds
-from vidrestore.frames import Frame, PixelFormat, VideoInfo
-from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.conversions import RgbConversion, Samples
 from vidrestore.pipeline.plan import Clip
+from vidrestore.pixels.clips import Bounds
+from vidrestore.pixels.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.restorers.base import Facts
+from vidrestore.settings.options import RestoreOptions
 
 GREY = PixelFormat("gray", "gray", 8)
 VIDEO = VideoInfo(0, "mjpeg", 48, 32, GREY, Fraction(1, 25))

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from scenes_of_noise import scene_frames
 
-from vidrestore.clips import clip_bounds, longest_clip
 from vidrestore.errors import MediaError, PlanError
-from vidrestore.frames import Frame, PixelFormat
-from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.source import Source, SourceIdentity
+from vidrestore.media.formats.encoder_table import EncoderChoice
+from vidrestore.media.formats.source import Source, SourceIdentity
 from vidrestore.noise.meter import NoiseMeter, PlaneNoise
 from vidrestore.pipeline.plan import (
     Clip,
@@ -21,6 +19,8 @@ from vidrestore.pipeline.plan import (
     planned_clips,
     planned_range,
 )
+from vidrestore.pixels.clips import clip_bounds, longest_clip
+from vidrestore.pixels.frames import Frame, PixelFormat
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)
 LENGTH, OVERLAP = 8, 2

@@ -12,14 +12,14 @@ import torch
 from no_change import IdentityRestorer
 from numpy.typing import NDArray
 
-from vidrestore.clips import Bounds, Planes, clip_bounds
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import Frame, PixelFormat, VideoInfo
-from vidrestore.media.coding_loss import WITHIN
-from vidrestore.options import RestoreOptions
+from vidrestore.media.reading.coding_loss import WITHIN
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip
 from vidrestore.pipeline.conversions import Samples, within_steps
 from vidrestore.pipeline.plan import Clip, PlannedClip
+from vidrestore.pixels.clips import Bounds, Planes, clip_bounds
+from vidrestore.pixels.frames import Frame, PixelFormat, VideoInfo
+from vidrestore.settings.options import RestoreOptions
 
 GRAY, RGB = PixelFormat("gray", "gray", 8), PixelFormat("gbrp", "rgb", 8)
 LENGTH = IdentityRestorer.facts.clip

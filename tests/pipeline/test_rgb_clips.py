@@ -19,19 +19,19 @@ from torch import Tensor
 from vsr_networks import recurrent
 
 import vidrestore
-from vidrestore.clips import Bounds
-from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import ignore_event
-from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.request import load_step
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.reader import VideoReader
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.pipeline.clip_restorer import ClipRestorer
+from vidrestore.pixels.clips import Bounds
+from vidrestore.pixels.colour import planes_to_grey, yuv_to_rgb
+from vidrestore.pixels.frames import PixelFormat, VideoInfo
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 LOSSLESS = EncoderOptions(lossless=True)
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from vidrestore.clips import (
+from vidrestore.pixels.clips import (
     clip_bounds,
     crossfade,
     crossfade_weights,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from vidrestore.colour import (
+from vidrestore.errors import MediaError
+from vidrestore.pixels.colour import (
     OPPONENT,
     OPPONENT_NORMS,
     downsample_chroma,
@@ -18,8 +19,7 @@ from vidrestore.colour import (
     upsample_chroma,
     yuv_to_rgb,
 )
-from vidrestore.errors import MediaError
-from vidrestore.frames import ColourTags, PixelFormat
+from vidrestore.pixels.frames import ColourTags, PixelFormat
 
 GRAY, GRAY10 = PixelFormat("gray", "gray", 8), PixelFormat("gray10le", "gray", 10)
 

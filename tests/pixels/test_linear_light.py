@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vidrestore.linear_light import Response, from_light, to_light
+from vidrestore.pixels.linear_light import Response, from_light, to_light
 
 RESPONSES = [Response(), Response(power=1.0), Response(contrast=1.6)]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from vidrestore.metrics import bgr_to_luma, planes_psnr, psnr, ssim
+from vidrestore.pixels.metrics import bgr_to_luma, planes_psnr, psnr, ssim
 
 # pictures with the figures that the code of VSR-Transformer gives for them
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -5,7 +5,7 @@ import pytest
 from held_out_noise import blurred
 from numpy.typing import NDArray
 
-from vidrestore.media.recompress import recompress
+from vidrestore.media.writing.recompress import recompress
 from vidrestore.noise.features import WITHIN, motion_of, plane_features
 from vidrestore.noise.meter import PHOTO_NOISE, NoiseMeter, PlaneNoise, noise_in_words
 

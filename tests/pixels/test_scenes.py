@@ -10,7 +10,7 @@ import pytest
 from cut_videos import KINDS, Pictures, scenes_of, score, whip_pans
 from numpy.typing import NDArray
 
-from vidrestore.scenes import SceneDetector
+from vidrestore.pixels.scenes import SceneDetector
 
 
 def detected(frames: Iterable[NDArray[Any]], unit: float = 1.0) -> list[int]:

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import conv2d, interpolate, pad
 
 from vidrestore.errors import OptionError
-from vidrestore.tiling import (
+from vidrestore.pixels.tiling import (
     apply_by_centres,
     apply_tiled,
     even_side,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vidrestore
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.media.probe import probe
+from vidrestore.media.reading.probe import probe
 
 
 class Enlarger(nn.Module):

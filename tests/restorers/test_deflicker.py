@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.errors import OptionError
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.flicker import (
     FIT,
     FlickerRestorer,
@@ -19,6 +18,7 @@ from vidrestore.restorers.flicker import (
     robust_fit,
     scene_around,
 )
+from vidrestore.settings.options import RestoreOptions
 
 FRAMES = 24
 HEIGHT, WIDTH = 72, 96

@@ -17,7 +17,6 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.jobs.suggestion import changed_detail
 from vidrestore.models.alignment import luma_of
 from vidrestore.models.mb_taylorformer import SIZES
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.dehaze import (
     DehazeRestorer,
@@ -29,6 +28,7 @@ from vidrestore.restorers.dehaze import (
 )
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.result_cache import ResultCache
+from vidrestore.settings.options import RestoreOptions
 
 
 def restorer(folder: Path) -> PictureRestorer:

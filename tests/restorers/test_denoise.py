@@ -13,9 +13,9 @@ from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, config_of
 from vidrestore.models.noise_model import NoiseCurve
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers import denoise
 from vidrestore.restorers.denoise import PRESETS, ClipPositions, DenoiseRestorer
+from vidrestore.settings.options import RestoreOptions
 from vidrestore.weights.checkpoint import save_model
 from vidrestore.working import HERE, Meter, begin_task
 

@@ -12,10 +12,10 @@ from vsr_networks import recurrent
 
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.vsr_recurrent import RecurrentConfig
-from vidrestore.options import Input, RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer, frame_window
-from vidrestore.tasks import TASKS
+from vidrestore.settings.options import Input, RestoreOptions
+from vidrestore.settings.tasks import TASKS
 from vidrestore.weights import read_manifest
 
 COMPRESSED, CLEAN = TASKS["sr"].weights

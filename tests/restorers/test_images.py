@@ -9,9 +9,9 @@ from vsr_networks import recurrent
 
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.mb_taylorformer import SIZES
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.settings.options import RestoreOptions
 
 GB = 1e9
 

@@ -10,7 +10,7 @@ import torch
 
 import vidrestore
 from vidrestore.errors import VidRestoreError
-from vidrestore.metrics import psnr
+from vidrestore.pixels.metrics import psnr
 
 try:
     import spandrel

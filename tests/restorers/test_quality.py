@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from vidrestore.clips import clip_bounds, crossfade, join_clips
-from vidrestore.degrade import add_gaussian_noise
-from vidrestore.media.pictures import read_picture
+from vidrestore.lab.degrade import add_gaussian_noise
+from vidrestore.media.reading.pictures import read_picture
 from vidrestore.noise import NoiseEstimator
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.clips import clip_bounds, crossfade, join_clips
 from vidrestore.restorers.denoise import DenoiseRestorer
+from vidrestore.settings.options import RestoreOptions
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 SIZE = (256, 320)

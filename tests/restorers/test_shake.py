@@ -12,8 +12,7 @@ from torch import Tensor
 import vidrestore
 from vidrestore.event_log import result_of
 from vidrestore.events import Event, Summary
-from vidrestore.linear_light import to_light
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.linear_light import to_light
 from vidrestore.restorers import shake
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
@@ -30,6 +29,7 @@ from vidrestore.restorers.shake import (
     shake_of,
     spreads,
 )
+from vidrestore.settings.options import RestoreOptions
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.specks import SEARCH, SpeckRestorer, motion_to, neighbours_of, outliers_of
+from vidrestore.settings.options import RestoreOptions
 
 FRAMES, HEIGHT, WIDTH = 9, 72, 96
 

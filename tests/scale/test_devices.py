@@ -21,8 +21,8 @@ from vidrestore.events import Event, Progressed, Summary, Warned, ignore_event
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.segmented import Segment
-from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.workers import DeviceWorkers, Outcome, PartError, WorkerRunner, devices_of
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 IDENTITY = "<identity>"
 OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), threads=2)

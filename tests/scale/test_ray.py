@@ -22,9 +22,9 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Progressed
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Step
-from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.ray_tasks import RayTasks, listen_on_loopback
 from vidrestore.scale.workers import WorkerRunner, restore_part
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 IDENTITY = "<identity>"
 # takes its time, so that there is somebody to kill

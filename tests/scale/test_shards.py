@@ -19,10 +19,10 @@ from vidrestore.files.stopping import STOPS
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.media.reader import VideoReader
-from vidrestore.options import RestoreOptions
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.scale.shards import Shard, divided
 from vidrestore.scale.workers import DeviceWorkers, WorkerRunner
+from vidrestore.settings.options import RestoreOptions
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 

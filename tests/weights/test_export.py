@@ -10,9 +10,9 @@ import torch
 from narrow_networks import NARROW, SMALL_VSR, fewer_steps  # noqa: F401  (a fixture of all tests here)
 
 from vidrestore.errors import CheckpointError, OutputExistsError
-from vidrestore.metrics import psnr
 from vidrestore.models.mb_taylorformer import H, MBTaylorFormer, T, settings_of
 from vidrestore.models.vsr_recurrent import VsrRecurrent, config_of
+from vidrestore.pixels.metrics import psnr
 from vidrestore.weights import export, load_model, save_model
 
 

@@ -22,8 +22,8 @@ from tiny_family import Tiny, TinyConfig
 
 from vidrestore import weights
 from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
-from vidrestore.families import FAMILIES, Family
 from vidrestore.files.stopping import stops_cleanly
+from vidrestore.settings.families import FAMILIES, Family
 from vidrestore.weights import Card, load_model, read_card, read_manifest, save_model, write_manifest
 from vidrestore.weights.checkpoint import all_tensors, opened, read_model
 from vidrestore.weights.hub import HubAddress
@@ -108,7 +108,7 @@ def test_the_same_tensors_give_the_same_bytes_in_any_process(commands, tmp_path)
     code = f"""
 sys.path.insert(0, {HELPERS!r})
 from tiny_family import Tiny, TinyConfig
-from vidrestore.families import FAMILIES, Family
+from vidrestore.settings.families import FAMILIES, Family
 from vidrestore.files.stopping import stops_cleanly
 from vidrestore.weights import save_model; FAMILIES["tiny"] = Family("tiny_family:build")
 torch.manual_seed(4)
@@ -411,7 +411,7 @@ def run_with_hub(commands: Commands) -> Callable[..., str]:
         before += f"""
 sys.path.insert(0, {HELPERS!r})
 from pathlib import Path
-from vidrestore.families import Family
+from vidrestore.settings.families import Family
 from vidrestore.weights import *; FAMILIES["tiny"] = Family("tiny_family:build")
 folder = Path({str(folder)!r})
 {code}

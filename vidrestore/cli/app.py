@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -22,19 +23,17 @@ from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.command_options import LegibleCommand, LegibleGroup, TaskCommand
 from vidrestore.cli.config_commands import config, use_user_file
-from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import line_about
 from vidrestore.cli.inspect_commands import devices, inspect, suggest, verify
 from vidrestore.cli.restoring import RESTORE_COMMANDS
 from vidrestore.cli.run_command import run
-from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import as_options, is_of_stdout, print_line, show
-from vidrestore.cli.train_commands import train
 from vidrestore.cli.usage_errors import usage_line
 from vidrestore.errors import VidRestoreError
 from vidrestore.files.stopping import INTERRUPTED
 from vidrestore.working import WORKER
 
+LAB = "vidrestore.lab.commands"  # loaded by name: videos are restored without it
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
 app = typer.Typer(
@@ -50,18 +49,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a bug shows Python's traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _lab_commands() -> dict[str, Callable[..., None]]:
+    """Return the commands of the lab by name; none where the package was installed without it."""
+    try:
+        commands: dict[str, Callable[..., None]] = import_module(LAB).COMMANDS
+    except ModuleNotFoundError as error:
+        if error.name not in (LAB, LAB.rpartition(".")[0]):
+            raise
+        return {}
+    return commands
+
+
 PANELS: dict[str, list[Callable[..., None]]] = {
     RESTORE: [*RESTORE_COMMANDS, run],
-    OTHER: [suggest, inspect, verify, bench, train, config, devices],
-    RESEARCH: [sense, recover],
+    OTHER: [suggest, inspect, verify, bench, config, devices],
 }
 for _panel, _commands in PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel, cls=TaskCommand if _panel == RESTORE else LegibleCommand)(
             _command
         )
-app.command("eval", rich_help_panel=OTHER, cls=LegibleCommand)(evaluate)
 app.add_typer(weights_commands.app, name="weights", rich_help_panel=OTHER)
+for _name, _command in _lab_commands().items():
+    _panel = RESEARCH if _name in ("sense", "recover") else OTHER
+    app.command(_name, rich_help_panel=_panel, cls=LegibleCommand)(_command)
 
 
 def _print_version(value: bool) -> None:

@@ -16,7 +16,7 @@ from vidrestore.files.regular import LARGEST_PLAN, parse_object, read_limited
 from vidrestore.files.stopping import INTERRUPTED
 
 if TYPE_CHECKING:
-    from vidrestore.media.source import Target
+    from vidrestore.media.formats.source import Target
 
 LIST_NAME, LIST_SCHEMA = "vidrestore-batch.json", 1  # `jobs.sidecar` reads it
 

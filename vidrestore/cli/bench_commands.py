@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vidrestore import option_values
 from vidrestore.cli.command_options import with_options
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.event_log import counted_words
 from vidrestore.events import Progressed
-from vidrestore.options import RestoreOptions
-from vidrestore.tasks import TASKS
+from vidrestore.settings import option_values
+from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark

@@ -1,4 +1,4 @@
-"""Make the options of commands from the fields of options classes (`vidrestore.options`).
+"""Make the options of commands from the fields of options classes (`vidrestore.settings.options`).
 
 @with_options(of_task("denoise"))
 def denoise(options: RestoreOptions, run: RunOptions) -> None: ...
@@ -16,12 +16,12 @@ from typing import Annotated, Any, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from vidrestore import option_values
 from vidrestore.cli.progress import print_json
 from vidrestore.cli.terminal import HELP_STYLES, as_options
 from vidrestore.errors import OptionError
 from vidrestore.events import Failed
-from vidrestore.options import MOST_THREADS, QUALITY, Declared, declared, output_option
+from vidrestore.settings import option_values
+from vidrestore.settings.options import MOST_THREADS, QUALITY, Declared, declared, output_option
 from vidrestore.working import threads_for
 
 Command = Callable[..., None]
@@ -155,7 +155,7 @@ def _models(context: typer.Context) -> list[tuple[str, str]]:
 
 
 def _encoders() -> list[str]:
-    from vidrestore.media.encoder_table import ENCODERS
+    from vidrestore.media.formats.encoder_table import ENCODERS
 
     return list(ENCODERS)
 

@@ -18,12 +18,12 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from vidrestore.checking import parse_toml
 from vidrestore.cli.terminal import print_line, show
 from vidrestore.errors import OptionError
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.files.user_folders import user_folder
-from vidrestore.options import QUALITY
+from vidrestore.settings.checking import parse_toml
+from vidrestore.settings.options import QUALITY
 
 Table = Mapping[str, Any]
 Commands = Mapping[str, Any]

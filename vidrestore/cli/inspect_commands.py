@@ -12,14 +12,14 @@ from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.errors import OptionError
 from vidrestore.events import DAMAGED_SOURCE, Progressed, ignore_event
-from vidrestore.media.source import Source
-from vidrestore.options import Overwrite
+from vidrestore.media.formats.source import Source
+from vidrestore.settings.options import Overwrite
 
 if TYPE_CHECKING:
-    from vidrestore.frames import ColourTags, VideoInfo
     from vidrestore.jobs.inspection import Inspection
     from vidrestore.jobs.suggestion import Suggestion
-    from vidrestore.media.probe import StreamInfo
+    from vidrestore.media.reading.probe import StreamInfo
+    from vidrestore.pixels.frames import ColourTags, VideoInfo
 
 # Names of the most common code points of ITU-T H.273; others are shown as numbers.
 MATRICES = {0: "RGB", 1: "BT.709", 2: "untagged", 5: "BT.601 (625)", 6: "BT.601 (525)", 9: "BT.2020"}
@@ -81,10 +81,10 @@ def suggest(
       vidrestore suggest in.mp4
       vidrestore suggest in.mp4 --sheet variants.html
     """
-    from vidrestore.evaluation.variant_sheet import check_sheet, write_sheet
     from vidrestore.jobs.naming import expand_sources
     from vidrestore.jobs.suggestion import suggest
-    from vidrestore.options import RestoreOptions
+    from vidrestore.pages.variant_sheet import check_sheet, write_sheet
+    from vidrestore.settings.options import RestoreOptions
 
     if sheet is not None:
         check_sheet(sheet, source, overwrite=overwrite)
@@ -131,7 +131,7 @@ def devices() -> None:
 
 def lines(inspection: Inspection) -> Iterator[str]:
     """Yield the lines of the report for a reader."""
-    from vidrestore.media.source import PICTURES
+    from vidrestore.media.formats.source import PICTURES
 
     info, video = inspection.info, inspection.info.video
     size = f", {info.size / 1e6:.1f} MB" if info.size else ""
@@ -182,7 +182,7 @@ def _colour(tags: ColourTags) -> str:
 
 
 def _rate(inspection: Inspection) -> str:
-    from vidrestore.media.source import PICTURES
+    from vidrestore.media.formats.source import PICTURES
 
     if not inspection.seconds:
         return "rate unknown"

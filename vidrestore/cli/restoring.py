@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vidrestore import option_values
 from vidrestore.cli.batch_list import BatchList
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import run_each, with_numbers
@@ -29,8 +28,9 @@ from vidrestore.cli.terminal import print_line, show
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Summary, Warned
-from vidrestore.options import RestoreOptions, input_option, output_option, resume_option
-from vidrestore.tasks import TASKS
+from vidrestore.settings import option_values
+from vidrestore.settings.options import RestoreOptions, input_option, output_option, resume_option
+from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.events import Listener
@@ -223,7 +223,7 @@ class Work:
             sidecars.write_sidecar(sidecar, content)
             lines.append(f"{request.output}: recorded in {sidecar}")
         if page is not None and writes_page:
-            from vidrestore.evaluation.report import write_report
+            from vidrestore.pages.report import write_report
 
             proof = sidecars.sidecar_lines(content)
             write_report(page, outcome, request.tasks, request.options, proof)
@@ -357,7 +357,7 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
     """Yield the lines of a dry run for a reader; of a photograph, in brief."""
-    from vidrestore.media.source import PICTURES
+    from vidrestore.media.formats.source import PICTURES
 
     plan, timeline = estimate.plan, estimate.plan.timeline
     encoder = plan.encoder

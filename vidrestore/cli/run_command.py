@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from vidrestore.checking import converted, known_names, toml, with_settings
 from vidrestore.cli.command_options import HelpAll, of_task, with_options
 from vidrestore.cli.config_commands import read_toml
 from vidrestore.cli.restoring import RunOptions, run_steps
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
-from vidrestore.options import RestoreOptions, declared, quality_option
-from vidrestore.tasks import TASKS
+from vidrestore.settings.checking import converted, known_names, toml, with_settings
+from vidrestore.settings.options import RestoreOptions, declared, quality_option
+from vidrestore.settings.tasks import TASKS
 
 
 @with_options(of_task("the whole run"))

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vidrestore.options import RestoreOptions, declared
-from vidrestore.tasks import TASKS
+from vidrestore.settings.options import RestoreOptions, declared
+from vidrestore.settings.tasks import TASKS
 
 
 def _words(meanings: dict[str, str]) -> dict[str, str]:

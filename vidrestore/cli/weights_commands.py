@@ -13,9 +13,9 @@ import typer
 from vidrestore.cli.command_options import Json, LegibleCommand, LegibleGroup, Quiet
 from vidrestore.cli.terminal import show, show_columns, show_json
 from vidrestore.errors import CheckpointError
-from vidrestore.families import ENTRY_POINTS, FAMILIES, find_family
-from vidrestore.options import Overwrite
-from vidrestore.tasks import TASKS
+from vidrestore.settings.families import ENTRY_POINTS, FAMILIES, find_family
+from vidrestore.settings.options import Overwrite
+from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.weights import Card

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, create_model
 
-from vidrestore.checking import converted
 from vidrestore.errors import MediaError
+from vidrestore.settings.checking import converted
 
 MEGABYTE = 1 << 20
 LARGEST_PLAN = 64 * MEGABYTE  # the plan of a video of ten hours has 20

@@ -23,8 +23,8 @@ from vidrestore.jobs.naming import (
 )
 from vidrestore.jobs.request import LoadedSteps, Request, Step, StepLoader
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.source import Source, Target
-from vidrestore.options import RestoreOptions
+from vidrestore.media.formats.source import Source, Target
+from vidrestore.settings.options import RestoreOptions
 
 
 class Runner:

@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step, load_step
 from vidrestore.jobs.run import open_job, restore_request
 from vidrestore.jobs.steps import write_frames
-from vidrestore.media.probe import SourceInfo, StreamInfo
-from vidrestore.media.source import Source, Target
-from vidrestore.media.streams import EVERY_KIND
-from vidrestore.media.writer import VideoWriter
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.media.formats.source import Source, Target
+from vidrestore.media.reading.probe import SourceInfo, StreamInfo
+from vidrestore.media.writing.streams import EVERY_KIND
+from vidrestore.media.writing.writer import VideoWriter
+from vidrestore.pixels.frames import Frame, PixelFormat, VideoInfo
+from vidrestore.settings.options import EncoderOptions, RestoreOptions
 from vidrestore.working import threads_for
 
 T = TypeVar("T")

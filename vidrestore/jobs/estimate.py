@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Summary, Warned
-from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.job import Job, plan_source, versions
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.run import check
 from vidrestore.jobs.segmented import LENGTH, segments_of
-from vidrestore.media.encoding import Encoder
+from vidrestore.media.formats.encoding import Encoder
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
+from vidrestore.pixels.frames import Frame, PixelFormat
 
 # Frames of a clip on trial for restorers of RGB pictures, whose time per frame is the same in shorter clips
 # [measured: sr 0.46 s in clips of 6, 0.44 of 24]. Those of planes find patches once for a clip: denoise takes

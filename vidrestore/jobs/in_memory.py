@@ -18,12 +18,12 @@ from torch import Tensor
 from vidrestore.errors import Cancelled, OptionError, VidRestoreError
 from vidrestore.event_log import Logged
 from vidrestore.events import Event, Listener, Summary, ignore_event
-from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import LoadedSteps, Step
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import Steps
-from vidrestore.options import RestoreKeywords, RestoreOptions, Scope, changed_values, chosen_options
+from vidrestore.pixels.frames import Frame, PixelFormat, VideoInfo
+from vidrestore.settings.options import RestoreKeywords, RestoreOptions, Scope, changed_values, chosen_options
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 OVERSHOOT = 0.5  # of float frames below 0 and above 1

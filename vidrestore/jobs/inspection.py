@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vidrestore.events import Listener, ignore_event, plain
-from vidrestore.frames import WHOLE
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.media.probe import SourceInfo
-from vidrestore.media.reader import VideoReader, expected_frames
+from vidrestore.media.reading.probe import SourceInfo
+from vidrestore.media.reading.reader import VideoReader, expected_frames
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.plan import Scene, Timeline, planned_clips
+from vidrestore.pixels.frames import WHOLE
 
 CLIP, OVERLAP = 20, 4  # noise is measured clip by clip
 

@@ -13,24 +13,24 @@ from vidrestore import __version__
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import counted_words
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
-from vidrestore.frames import Frame, Span
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.steps import Steps, measured_input, total_scale
-from vidrestore.media.encoders import decisions
-from vidrestore.media.finished import UNKNOWN
-from vidrestore.media.formats import enlarged_video
-from vidrestore.media.probe import SourceInfo
-from vidrestore.media.reader import VideoReader, expected_frames
-from vidrestore.media.side_data import lost_side_data
-from vidrestore.media.writer import VideoWriter, check_content, refused_if
-from vidrestore.options import Input, RestoreOptions, changed_values
+from vidrestore.media.formats.pixel_formats import enlarged_video
+from vidrestore.media.formats.side_data import lost_side_data
+from vidrestore.media.reading.probe import SourceInfo
+from vidrestore.media.reading.reader import VideoReader, expected_frames
+from vidrestore.media.writing.encoders import decisions
+from vidrestore.media.writing.finished import UNKNOWN
+from vidrestore.media.writing.writer import VideoWriter, check_content, refused_if
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, PlannedClip
+from vidrestore.pixels.frames import Frame, Span
 from vidrestore.restorers.devices import device_name
-from vidrestore.tasks import TASKS
+from vidrestore.settings.options import Input, RestoreOptions, changed_values
+from vidrestore.settings.tasks import TASKS
 
 MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 

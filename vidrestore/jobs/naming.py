@@ -14,8 +14,7 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import counted_words
-from vidrestore.media.photographs import camera_times, why_photographs
-from vidrestore.media.source import (
+from vidrestore.media.formats.source import (
     KINDS,
     MUXERS,
     PICTURE_ENCODERS,
@@ -27,8 +26,9 @@ from vidrestore.media.source import (
     pattern_of,
     unread,
 )
-from vidrestore.options import RestoreOptions
-from vidrestore.tasks import TASKS
+from vidrestore.media.reading.photographs import camera_times, why_photographs
+from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.tasks import TASKS
 
 _VIDEOS = (
     "mp4 m4v mov mkv webm avi ts m2ts mts mpg mpeg vob wmv asf flv ogv mxf nut 3gp y4m ivf h264 264 hevc 265 "
@@ -138,7 +138,7 @@ def own_outputs(paths: Sequence[str]) -> dict[str, str]:
     with the reason, "" if it is beyond doubt. They are named as those are, and have our tag, or are there
     with the file that they are named after, which is what tells for photos and for videos without tags.
     """
-    from vidrestore.media.finished import read_tag
+    from vidrestore.media.writing.finished import read_tag
 
     kinds = VIDEO_SUFFIXES | KINDS.keys()
     paths = [path for path in paths if Path(path).suffix.lower() in kinds]
@@ -328,9 +328,9 @@ def output_for(
 
 def _has_encoder(path: Path) -> bool:
     """Return False if the source's own container has no encoder for its pictures; FFV1's has one for all."""
-    from vidrestore.media.encoder_table import ENCODERS
-    from vidrestore.media.encoders import holds_format
-    from vidrestore.media.probe import open_input, video_stream
+    from vidrestore.media.formats.encoder_table import ENCODERS
+    from vidrestore.media.reading.probe import open_input, video_stream
+    from vidrestore.media.writing.encoders import holds_format
 
     container = MUXERS[path.suffix.lower()]
     if container in ENCODERS["ffv1"].containers or not path.is_file():

@@ -13,22 +13,22 @@ from functools import partial
 import numpy as np
 
 from vidrestore import __version__
-from vidrestore.colour import matrix_of
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Summary
-from vidrestore.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.run import check
 from vidrestore.jobs.steps import write_frames
-from vidrestore.media.finished import PREVIEW_JOB, is_foreign, read_tag
-from vidrestore.media.probe import SourceInfo
-from vidrestore.media.reader import VideoReader, find_span
-from vidrestore.media.source import PIPE
-from vidrestore.media.streams import EVERY_KIND
-from vidrestore.media.writer import VideoWriter
-from vidrestore.options import RestoreOptions
+from vidrestore.media.formats.source import PIPE
+from vidrestore.media.reading.probe import SourceInfo
+from vidrestore.media.reading.reader import VideoReader, find_span
+from vidrestore.media.writing.finished import PREVIEW_JOB, is_foreign, read_tag
+from vidrestore.media.writing.streams import EVERY_KIND
+from vidrestore.media.writing.writer import VideoWriter
 from vidrestore.pipeline.conversions import enlarged_frame
+from vidrestore.pixels.colour import matrix_of
+from vidrestore.pixels.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
+from vidrestore.settings.options import RestoreOptions
 
 PREVIEW_TAG = f"vidrestore {PREVIEW_JOB} {__version__}"
 PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictures are often black or a title

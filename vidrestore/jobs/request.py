@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OptionError
 from vidrestore.files.regular import digest
-from vidrestore.media.source import Source, SourceIdentity, Target
-from vidrestore.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
+from vidrestore.media.formats.source import Source, SourceIdentity, Target
+from vidrestore.settings.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
 
 if TYPE_CHECKING:
     from vidrestore.restorers.base import Restorer

@@ -45,8 +45,8 @@ from vidrestore.files.regular import (
 from vidrestore.jobs.naming import WORK_SUFFIX
 
 if TYPE_CHECKING:
-    from vidrestore.clips import Bounds
     from vidrestore.jobs.request import Request
+    from vidrestore.pixels.clips import Bounds
 
 VERSION = 7
 ATTEMPTS = 100  # tries to make the folder while others remove it

@@ -19,15 +19,15 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Event, Failed, Listener, Started, Summary, Warned, ignore_event
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.frames import Span
 from vidrestore.jobs.naming import is_our_output, output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.media.finished import Tag, broken_output, is_foreign, read_tag, stump
-from vidrestore.media.reader import VideoReader, expected_frames, find_span
-from vidrestore.media.source import PIPE, Source, Target, is_picture, standard_input
-from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
-from vidrestore.tasks import TASKS
+from vidrestore.media.formats.source import PIPE, Source, Target, is_picture, standard_input
+from vidrestore.media.reading.reader import VideoReader, expected_frames, find_span
+from vidrestore.media.writing.finished import Tag, broken_output, is_foreign, read_tag, stump
+from vidrestore.pixels.frames import Span
+from vidrestore.settings.options import RestoreKeywords, RestoreOptions, chosen_options
+from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job

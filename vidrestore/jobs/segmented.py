@@ -27,23 +27,23 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
-from vidrestore.clips import Bounds, owners
 from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.regular import digest
 from vidrestore.files.stopping import delayed_signals
-from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.plan_ahead import PlanAhead
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
-from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.muxer import Muxer
-from vidrestore.media.picture_writer import PictureFiles
-from vidrestore.media.reader import expected_frames
-from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, join_segments
-from vidrestore.media.source import PICTURES
+from vidrestore.media.formats.encoder_table import EncoderChoice
+from vidrestore.media.formats.source import PICTURES
+from vidrestore.media.reading.reader import expected_frames
+from vidrestore.media.writing.muxer import Muxer
+from vidrestore.media.writing.picture_writer import PictureFiles
+from vidrestore.media.writing.segment_file import SegmentFacts, SegmentWriter, check_segment, join_segments
 from vidrestore.pipeline.plan import Timeline
+from vidrestore.pixels.clips import Bounds, owners
+from vidrestore.pixels.frames import Frame, VideoInfo
 
 # Frames of a segment. x264 starts over every 250 frames by itself; segments of 48 made videos of static
 # scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].

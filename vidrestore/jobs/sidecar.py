@@ -15,14 +15,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from vidrestore import __version__
-from vidrestore.checking import Checked, checked, converted
 from vidrestore.errors import MediaError
 from vidrestore.events import Event, Listener, Planned, Started, Summary, Warned, plain
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.regular import LARGEST_PLAN, open_regular, parse_object, read_limited, stored
 from vidrestore.jobs.request import Request, plain_options
-from vidrestore.media.finished import unfinished_output
-from vidrestore.media.source import MUXERS, Source, Target
+from vidrestore.media.formats.source import MUXERS, Source, Target
+from vidrestore.media.writing.finished import unfinished_output
+from vidrestore.settings.checking import Checked, checked, converted
 
 SCHEMA = 1
 SUFFIX = ".vidrestore.json"

@@ -14,15 +14,12 @@ from itertools import islice
 from statistics import fmean
 from sys import maxsize
 
-from vidrestore.clips import Bounds, needed_clips, owned_span, owners
 from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.request import Step
-from vidrestore.media.coding_loss import kind_by_coding
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import PIPE
-from vidrestore.media.writer import VideoWriter
-from vidrestore.options import Input
+from vidrestore.media.formats.source import PIPE
+from vidrestore.media.reading.coding_loss import kind_by_coding
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.writing.writer import VideoWriter
 from vidrestore.pipeline.chain import buffered, frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.conversions import Changes, output_scale
@@ -34,8 +31,11 @@ from vidrestore.pipeline.plan import (
     planned_clips,
     planned_range,
 )
+from vidrestore.pixels.clips import Bounds, needed_clips, owned_span, owners
+from vidrestore.pixels.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.restorers.base import Restorer
-from vidrestore.tasks import TASKS
+from vidrestore.settings.options import Input
+from vidrestore.settings.tasks import TASKS
 
 ONE = 0  # bytes of a queue that holds a single clip, however large
 

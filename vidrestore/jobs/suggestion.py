@@ -22,23 +22,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed, ignore_event, plain
-from vidrestore.frames import Frame, VideoInfo
-from vidrestore.media.coding_loss import bits_per_pixel
-from vidrestore.media.probe import SourceInfo
-from vidrestore.media.reader import VideoReader
-from vidrestore.media.scan import Scan
-from vidrestore.media.source import Source
+from vidrestore.media.formats.source import Source
+from vidrestore.media.reading.coding_loss import bits_per_pixel
+from vidrestore.media.reading.probe import SourceInfo
+from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.reading.scan import Scan
 from vidrestore.noise.meter import noise_in_words
-from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.pipeline.plan import NOISE_STEP, Timeline, colour_planes, planned_clips
+from vidrestore.pixels.colour import planes_to_grey, yuv_to_rgb
+from vidrestore.pixels.frames import Frame, VideoInfo
 from vidrestore.restorers.dehaze import DehazeRestorer, dehazer
 from vidrestore.restorers.flicker import alternation_of, light_change, small_luma
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.specks import SpeckRestorer
+from vidrestore.settings.options import RestoreOptions
 from vidrestore.working import threads_for
 
 Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]

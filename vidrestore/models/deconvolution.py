@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.linear_light import from_light
+from vidrestore.pixels.linear_light import from_light
 from vidrestore.working import check_stop, steps
 
 STEP = 0.5**0.5  # size of a level of the pyramid over the next finer one

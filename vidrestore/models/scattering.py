@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.linear_light import GAMMA, WAVELENGTHS, to_light
+from vidrestore.pixels.linear_light import GAMMA, WAVELENGTHS, to_light
 
 OUTPUTS = 6  # maps: depth, weight of the pixel for the airlight, change of its colours by logarithm, exponent
 EXPONENTS = 1.4  # the largest; about half of it where the network gives 0

@@ -22,7 +22,7 @@ from contextlib import closing
 from typing import Generic, TypeVar
 
 from vidrestore.cores import Crew, Deal, one_thread, use_one_thread
-from vidrestore.frames import Frame
+from vidrestore.pixels.frames import Frame
 from vidrestore.working import HERE, LOOK, Meter, check_stop
 
 QUEUE_BYTES = 4 << 20  # frames that a stage runs ahead of the next

@@ -17,10 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from numpy.typing import NDArray
 
-from vidrestore.clips import Bounds, Planes, clip_bounds, crossfade, join_clips
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import Frame, VideoInfo
-from vidrestore.options import LEAST_TILE, RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.pipeline.conversions import (
     AtOnce,
@@ -34,9 +31,12 @@ from vidrestore.pipeline.conversions import (
     stored_samples,
 )
 from vidrestore.pipeline.plan import Clip, Plan, PlannedClip, Timeline, colour_planes
+from vidrestore.pixels.clips import Bounds, Planes, clip_bounds, crossfade, join_clips
+from vidrestore.pixels.frames import Frame, VideoInfo
 from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import memory_for
-from vidrestore.tasks import TASKS
+from vidrestore.settings.options import LEAST_TILE, RestoreOptions
+from vidrestore.settings.tasks import TASKS
 from vidrestore.working import HERE, begin_task, threads_for
 
 

@@ -22,8 +22,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.clips import Bounds, Planes
-from vidrestore.colour import (
+from vidrestore.errors import OptionError
+from vidrestore.media.reading.coding_loss import WITHIN
+from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.fields import woven
+from vidrestore.pipeline.plan import Clip, colour_planes
+from vidrestore.pixels.clips import Bounds, Planes
+from vidrestore.pixels.colour import (
     OPPONENT_NORMS,
     grey_to_planes,
     grey_to_stored,
@@ -34,16 +39,11 @@ from vidrestore.colour import (
     rgb_to_yuv,
     yuv_to_rgb,
 )
-from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, PixelFormat, Scale, VideoInfo, enlarged_size
-from vidrestore.media.coding_loss import WITHIN
-from vidrestore.models.dust import dct_dictionary
-from vidrestore.models.fields import woven
-from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.plan import Clip, colour_planes
+from vidrestore.pixels.frames import Frame, PixelFormat, Scale, VideoInfo, enlarged_size
 from vidrestore.restorers.base import PlaneRestorer, RgbRestorer, load_restorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 from vidrestore.restorers.result_cache import ResultCache
+from vidrestore.settings.options import RestoreOptions
 
 # Stored samples on their way to a device, as integers and each frame once, and back
 

@@ -24,18 +24,18 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, Strict
 
-from vidrestore.checking import converted
-from vidrestore.clips import Bounds, live_clips
-from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.errors import PlanError
 from vidrestore.files.regular import Count, stored
-from vidrestore.frames import WHOLE, Frame, PixelFormat, Span
-from vidrestore.media.coding_loss import STRONGER
-from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.source import SourceIdentity
+from vidrestore.media.formats.encoder_table import EncoderChoice
+from vidrestore.media.formats.source import SourceIdentity
+from vidrestore.media.reading.coding_loss import STRONGER
 from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter, PlaneNoise, noise_in_words
-from vidrestore.scenes import SceneDetector
+from vidrestore.pixels.clips import Bounds, live_clips
+from vidrestore.pixels.colour import OPPONENT_NORMS, rgb_to_opponent
+from vidrestore.pixels.frames import WHOLE, Frame, PixelFormat, Span
+from vidrestore.pixels.scenes import SceneDetector
+from vidrestore.settings.checking import converted
 
 PLAN_VERSION = 6
 MOST_FRAMES = 1 << 24  # in a plan that is read: 77 hours at 60 frames per second

@@ -1,7 +1,7 @@
 """The protocol of restorers, and the restorer of each task.
 
 A restorer states its `facts` and what it restores: colour planes (`PlaneRestorer`) or R'G'B' frames
-(`RgbRestorer`). `vidrestore.families` names the restorers of each family.
+(`RgbRestorer`). `vidrestore.settings.families` names the restorers of each family.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from vidrestore.errors import OptionError
-from vidrestore.families import find_family, load
-from vidrestore.tasks import TASKS
+from vidrestore.settings.families import find_family, load
+from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vidrestore.clips import Bounds
-    from vidrestore.options import RestoreOptions
+    from vidrestore.pixels.clips import Bounds
     from vidrestore.restorers.result_cache import ResultCache
+    from vidrestore.settings.options import RestoreOptions
 
 
 @dataclass(frozen=True)

@@ -28,17 +28,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.clips import reflected_window
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.linear_light import from_light
 from vidrestore.models.alignment import luma_of
 from vidrestore.models.dark_channel import DarkChannel, share
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.clips import reflected_window
+from vidrestore.pixels.linear_light import from_light
 from vidrestore.restorers.base import Facts, PictureForm
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, default_model, pick
-from vidrestore.tasks import TASKS
+from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.tasks import TASKS
 from vidrestore.weights import Card, Model, card_of, load_model
 
 TASK = "dehaze"

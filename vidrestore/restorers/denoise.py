@@ -33,10 +33,10 @@ from vidrestore.models.noise_model import (
 )
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, Sampling, bayes_gains, inverse_covariance, nonlocal_bayes
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
-from vidrestore.tasks import TASKS
+from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.tasks import TASKS
 from vidrestore.weights import load_model
 from vidrestore.working import steps
 

@@ -11,10 +11,10 @@ from typing import TypeVar, cast
 
 import torch
 
-from vidrestore import option_values
 from vidrestore.errors import OptionError
 from vidrestore.event_log import counted_words
 from vidrestore.models.fast.linear import processor_has
+from vidrestore.settings import option_values
 from vidrestore.working import available_cores
 
 T = TypeVar("T")

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from vidrestore.models.alignment import dense_motion, luma_of
 from vidrestore.models.spynet import warp
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.temporal import TemporalRestorer, means_around
+from vidrestore.settings.options import RestoreOptions
 
 TASK = "deflicker"
 LEVELS = 255.0  # grey levels of a picture in [0, 1]

@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from vidrestore.clips import Bounds, reflected_window
 from vidrestore.cores import dealt
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.clips import Bounds, reflected_window
+from vidrestore.pixels.tiling import apply_tiled, padded, tile_sides
 from vidrestore.restorers.base import Facts, PictureForm
 from vidrestore.restorers.devices import (
     MOST_TILES,
@@ -29,8 +29,8 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.task_weights import load_for
-from vidrestore.tasks import TASKS
-from vidrestore.tiling import apply_tiled, padded, tile_sides
+from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.tasks import TASKS
 from vidrestore.weights import Model
 from vidrestore.working import steps
 

@@ -29,7 +29,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.cores import dealt
-from vidrestore.linear_light import Response, from_light, to_light
 from vidrestore.models.alignment import LUMA
 from vidrestore.models.deconvolution import (
     CLIPPED,
@@ -40,9 +39,10 @@ from vidrestore.models.deconvolution import (
     sharpened,
 )
 from vidrestore.noise.white import BLOCK, BLOCKS_PER_FRAME, BlockSet, clipping_bounds, noise_variance
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.linear_light import Response, from_light, to_light
+from vidrestore.pixels.tiling import blend_window, tile_spans
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip
-from vidrestore.tiling import blend_window, tile_spans
+from vidrestore.settings.options import RestoreOptions
 from vidrestore.working import steps
 
 METHOD = "deconvolution"

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from vidrestore.models.alignment import dense_motion, luma_of
 from vidrestore.models.spynet import warp
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.temporal import TemporalRestorer, means_around
+from vidrestore.settings.options import RestoreOptions
 
 TASK = "dedust"
 LEVELS = 255.0  # grey levels of a picture in [0, 1]

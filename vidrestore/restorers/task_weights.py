@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vidrestore.errors import CheckpointError
-from vidrestore.families import find_family
+from vidrestore.settings.families import find_family
 from vidrestore.weights import Model, load_model
 from vidrestore.weights.manifest import ALL_TASKS, Card
 

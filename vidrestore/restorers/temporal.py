@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.clips import Bounds
 from vidrestore.cores import dealt
 from vidrestore.errors import OptionError
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.clips import Bounds
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import torch_device
 from vidrestore.restorers.result_cache import ResultCache
+from vidrestore.settings.options import RestoreOptions
 from vidrestore.working import steps
 
 RGB_BYTES = 4 * 3  # of a pixel

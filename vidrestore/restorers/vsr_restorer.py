@@ -13,12 +13,12 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent
 from vidrestore.models.vsr_transformer import SCALE, SIDE, VsrTransformer
-from vidrestore.options import RestoreOptions
+from vidrestore.pixels.clips import Bounds, reflected
+from vidrestore.pixels.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import (
     MOST_TILES,
@@ -31,8 +31,8 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.task_weights import load_for
-from vidrestore.tasks import TASKS
-from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
+from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.tasks import TASKS
 from vidrestore.working import steps
 
 TASK, FAMILY = "sr", "vsr-transformer"

@@ -21,7 +21,7 @@ from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import check, earlier_summary, join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.media.source import PIPE
+from vidrestore.media.formats.source import PIPE
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vidrestore.errors import CheckpointError
-from vidrestore.families import FAMILIES, find_family, load
+from vidrestore.settings.families import FAMILIES, find_family, load
 from vidrestore.weights import hub
 from vidrestore.weights.checkpoint import Model, build_network, read_card, read_model, save_model
 from vidrestore.weights.importing import import_checkpoint

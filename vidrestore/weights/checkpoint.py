@@ -17,12 +17,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.checking import checked
 from vidrestore.errors import CheckpointError
-from vidrestore.families import find_family, load
 from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import MEGABYTE, check_regular, parse_json, parse_object
 from vidrestore.files.stopping import delayed_signals
+from vidrestore.settings.checking import checked
+from vidrestore.settings.families import find_family, load
 from vidrestore.weights.manifest import Card, sha256_of
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import check_output, write_whole
-from vidrestore.metrics import psnr
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.vsr_recurrent import VsrRecurrent
 from vidrestore.models.vsr_transformer import SCALE
+from vidrestore.pixels.metrics import psnr
 from vidrestore.weights import Model, load_model
 
 OPSET = 17  # read by DirectML and TensorRT of the last years

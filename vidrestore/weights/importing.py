@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import CheckpointError
-from vidrestore.families import find_family, load
 from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import check_pickled
+from vidrestore.settings.families import find_family, load
 from vidrestore.weights.checkpoint import all_tensors, build_network, check_tensors, opened, save_model
 from vidrestore.weights.manifest import Card
 

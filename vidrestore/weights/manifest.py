@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vidrestore.checking import Checked, checked, known_names
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import MEGABYTE, open_regular, parse_json, read_limited
+from vidrestore.settings.checking import Checked, checked, known_names
 
 MANIFEST_VERSION = 1
 ALL_TASKS = "all"  # weights for several tasks, which the network's configuration names

@@ -1,0 +1,490 @@
+"""Rain and snow as layers of particles that fall from frame to frame, blurred along their path and by the
+lens.
+
+Rain: O = t ((1 - S) J + S L) + (1 - t) A with streaks S of several layers, their light L, and distant rain as
+a veil (W. Yang et al., "Deep joint rain detection and removal from a single image", CVPR 2017; R. Li et al.,
+"Heavy rain image restoration", CVPR 2019). A drop shows a wide view of the scene upside down (K. Garg, S.
+Nayar, "Vision and rain", IJCV 2007), so L is brighter than most of a scene. The rain of datasets is painted:
+straight streaks, all white, in display values. Snow: K = z c + (1 - z) J with opacity z and colour c (Y.-F.
+Liu et al., "DesnowNet", TIP 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.lab.degrade.counters import Counters, constants
+from vidrestore.lab.degrade.haze import add_haze, random_depth
+from vidrestore.lab.degrade.per_sample import Rows, changed, in_turn, of_sample
+from vidrestore.pixels.linear_light import from_light, to_light
+
+PAINTED_SHARE = 0.45  # share of clips with rain that is painted over them, as in datasets
+MOST_PAINTED = 3  # layers of such streaks
+PAINTED_COVER = (0.1, 0.4)  # share of the picture under them
+PAINTED_LENGTH, PAINTED_WIDTH = (45.0, 200.0), (0.6, 1.5)  # in pixels, the latter the sigma across
+PAINTED = (0.1, 0.65)  # of white: what the brightest hundredth of the picture adds
+SLANT, STEEPEST = 0.3, 0.85  # radians between painted rain and a vertical: usual, and at most
+PAINTED_VEIL_SHARE = 0.1
+STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
+FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
+# nearness of a layer of rain in focus: 1 is the nearest, with streaks of up to 60 pixels
+STREAK_NEARNESS = (0.1, 1.0)
+FINE_SHARE = 0.3  # share of clips with rain that have many fine streaks, long or short
+FINE_COUNT = (4e-3, 2.5e-2)  # such streaks per pixel
+FINE_LENGTH = (5.0, 45.0)
+THICK_SHARE = 0.55  # share of clips with rain that have streaks too near to be in focus
+THICK_SIGMA = (1.5, 6.0)  # sigma of their blur in pixels
+THICK_COUNT = (5e-5, 6e-4)  # such streaks per pixel
+STREAK_STRENGTH = (0.06, 0.8)  # least and greatest strength of streaks
+OPACITY = (0.1, 1.5)  # optical depth of flakes
+SNOW_SPEED = (0.4, 4.0)  # speed of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
+STREAK = (3.0, 16.0)  # longest path of a flake in one exposure, in radii
+LARGE_SHARE = 0.5  # share of clips with snow that have flakes too near to be in focus
+LARGE = (4.0, 14.0)  # their radius in pixels
+VEIL_SHARE = 0.8  # share of clips with rain or snow that have a veil of distant particles
+# optical depth of the veil; heavy rain absorbs about a quarter of the light per hundred metres
+VEIL = (0.0, 0.35)
+# share of clips with weather added in linear light; in the others in display values, as in datasets
+LINEAR_WEATHER_SHARE = 0.5
+UNEVEN_VEIL_SHARE = 0.4  # share of clips whose veil has a depth
+MOST_LAYERS, MOST_SMALL = 6, 5  # layers of streaks in focus, and of flakes; at least 2
+
+
+def add_rain(
+    clips: Tensor,
+    streaks: Tensor,
+    opacity: float | Tensor,
+    transmission: Tensor,
+    airlight: Tensor,
+    light: float | Tensor = 1.0,
+) -> Tensor:
+    """Add streaks (..., T, 1, H, W) of `light` to (..., T, 3, H, W), all seen through a veil. At `opacity` 0
+    they add light as in Yang et al.; at 1 they hide as much as they add.
+    """
+    return add_haze(clips * (1 - opacity * streaks) + light * streaks, transmission, airlight)
+
+
+def add_snow(clips: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
+    """Add flakes of opacity (..., T, 1, H, W) in [0, 1] and colour (..., 3) in front of (..., T, 3, H, W)."""
+    return clips + (colour[..., None, :, None, None] - clips) * mask
+
+
+@in_turn
+def rain(clips: Tensor, draw: Counters) -> Tensor:
+    """Add layers of streaks at several depths, at about one angle, often thick ones near the lens as well; or
+    white ones, painted in display values.
+    """
+    canvas = canvas_size(clips.shape[3:])
+    frames = clips.shape[1]
+    painted = draw.chance(PAINTED_SHARE)
+    streaks = torch.zeros((len(clips), frames, 1, *canvas))
+    for layers, mask in ((_streaks, ~painted), (_painted, painted)):
+        streaks = changed(streaks, mask, partial(_drawn, layers, frames, canvas, draw.branch()))
+    streaks = _crop(streaks, clips)
+    # light of the drops, and the veil behind which all lies
+    in_light = draw.chance(LINEAR_WEATHER_SHARE) & ~painted
+    light = torch.where(of_sample(painted), 1.0, _drop_light(clips, in_light, draw))
+    transmission, airlight = _veil(clips, draw, torch.where(painted, PAINTED_VEIL_SHARE, VEIL_SHARE))
+    added_or_screened = draw.uniform(-1.2, 1.2).clamp(0, 1)
+    opacity = of_sample(torch.where(painted, added_or_screened, draw.uniform(0.3, 1)))
+
+    def add(scene: Tensor, air: Tensor) -> Tensor:
+        return add_rain(scene, streaks, opacity, transmission, air, light)
+
+    return _in_either(clips, in_light, airlight, add)
+
+
+def _drawn(
+    layers: Callable[[int, Canvas, Counters], Iterable[tuple[Tensor, Tensor]]],
+    frames: int,
+    canvas: Canvas,
+    draw: Counters,
+    rows: Rows,
+) -> Tensor:
+    """Return the maps (K, T, 1, *canvas) of some samples."""
+    return render(layers(frames, canvas, draw.part(rows)), canvas)
+
+
+def _in_either(
+    clips: Tensor, in_light: Tensor, airlight: Tensor, add: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Apply `add` to clips and airlight (B, 3, 1, 1), where `in_light` (B,) in linear light."""
+    scene = changed(clips, in_light, lambda rows: to_light(clips[rows]))
+    air = torch.where(in_light[:, None, None, None], to_light(airlight), airlight)
+    outputs = add(scene, air).clamp_(0, 1)
+    return changed(outputs, in_light, lambda rows: from_light(outputs[rows]))
+
+
+def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield maps of straight streaks as an image editor makes them, with the spectrum of their softness:
+    noise blurred along an angle, partly over a short way, of which only what exceeds a level stays.
+
+    They are others in every frame, or move along their angle.
+    """
+    angle = (SLANT * draw.normal()).clamp(-STEEPEST, STEEPEST)
+    layers = draw.integers(1, MOST_PAINTED + 1)
+    level = _exceeded_by(draw.uniform(*PAINTED_COVER) / layers)
+    # of all layers; each varies about these
+    width, length, bright = (draw.log_uniform(bounds) for bounds in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
+    is_random = draw.chance(0.5)[:, None]
+    speed = draw.log_uniform((3.0, 150.0))[:, None]
+    jumps = draw.uniform(300.0, 5e3, 2)
+    total = torch.zeros(())
+    for number in range(MOST_PAINTED):
+        part = draw.branch()
+        tilted = angle + 0.04 * draw.normal()
+        down = torch.stack((tilted.cos(), tilted.sin()), 1)
+        # the softness: along the angle over a long way, and over a short one
+        sigma = width * draw.log_uniform((0.5, 2.5))
+        along = (length * draw.log_uniform((0.4, 2.0))).maximum(5 * sigma)
+        line = line_spectrum(along, draw.uniform(0.1, 1) * along, down, canvas)
+        brief = (along * draw.uniform(0.08, 0.3)).maximum(2.5 * sigma)
+        brighter = draw.uniform(0.0, 1.5)
+        parts = brighter[:, None, None] * line_spectrum(brief, 0.7 * brief, down, canvas)
+        shape = (line + parts) * gaussian_spectrum(sigma, canvas)
+        # the noise, moved from frame to frame
+        noise = torch.fft.rfft2(part.normal(*canvas)) * shape
+        spectra = moved(noise, frames, torch.where(is_random, jumps, speed * down))
+        maps = torch.fft.irfft2(spectra, s=canvas)[:, :, None]
+        # what exceeds the level
+        above = maps / maps[:, :1].std((3, 4), keepdim=True) - of_sample(level)
+        gain = draw.log_uniform((0.25, 1.5))
+        most = draw.log_uniform((0.8, 5.0))
+        streaks = (of_sample(gain) * above).clamp(min=0).minimum(of_sample(most))
+        weight = draw.uniform(0.3, 1) * (number < layers)
+        total = total + of_sample(weight) * streaks
+    samples = total[:, 0, 0, ::2, ::2].flatten(1)
+    brightest = torch.quantile(samples, 0.99, dim=1).clamp(min=1e-3)
+    yield of_sample(bright / brightest) * total, gaussian_spectrum(draw.uniform(0.2, 0.4), canvas)
+
+
+def _exceeded_by(share: Tensor) -> Tensor:
+    """Return the level that this share of standard normal numbers exceeds."""
+    level: Tensor = -torch.special.ndtri(share)
+    return level
+
+
+def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield maps of streaks with the spectra of their profiles: in focus, and too near for it."""
+    angle = 0.35 * draw.normal()
+    strength = draw.log_uniform(STREAK_STRENGTH)
+    down = torch.stack((angle.cos(), angle.sin()), 1)
+    # relative to the longest exposure; drops are dots in a short one
+    short = draw.log_uniform((0.2, 1.0))
+    usual = draw.uniform(0.5, 1)
+    exposure = torch.where(draw.chance(0.3), short, usual)
+    # in focus, at several depths
+    layers = draw.integers(2, MOST_LAYERS + 1)
+    fine = draw.chance(FINE_SHARE)
+    thick = draw.chance(THICK_SHARE)
+    for number in range(MOST_LAYERS):
+        scale = draw.log_uniform(STREAK_NEARNESS)
+        part = draw.branch()
+        density = draw.log_uniform(STREAKS) / scale
+        length = 60 * scale * exposure * draw.uniform(0.5, 1)
+        thin = scale * draw.uniform(0.6, 1.2)
+        bright = strength * draw.uniform(0.5, 1.5)
+        if (is_present := number < layers).any():
+            particles = Particles.drawn(part, canvas, density * is_present, 120 * scale, length, down, 0.05)
+            yield particles.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
+    # fine ones, as of distant or of heavy rain
+    length = draw.log_uniform(FINE_LENGTH)
+    part = draw.branch()
+    density = draw.log_uniform(FINE_COUNT).minimum(0.25 / length)
+    step = draw.uniform(1, 4) * length
+    bright = draw.log_uniform((0.05, 0.5))
+    sigma = draw.uniform(0.35, 0.8)
+    if fine.any():
+        particles = Particles.drawn(part, canvas, density * fine, step, length, down, 0.05)
+        yield particles.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
+    # near the lens
+    sigma = draw.log_uniform(THICK_SIGMA)
+    part = draw.branch()
+    length = sigma * draw.uniform(4, 14) * exposure.sqrt()
+    density = draw.log_uniform(THICK_COUNT)
+    bright = (strength * draw.uniform(0.5, 1.5) + 0.08).clamp(max=0.6)
+    if thick.any():
+        step = torch.full_like(length, 200.0)
+        particles = Particles.drawn(part, canvas, density * thick, step, length, down, 0.08)
+        yield particles.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
+
+
+def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
+    """Return the colour of drops (B, T, 3, H, W), linear where `in_light`: sky light and surroundings."""
+    overall = clips.mean((1, 2, 3, 4))
+    sky = (overall * draw.uniform(1.0, 1.8) + draw.uniform(0.15, 0.45)).clamp(max=1)
+    colour = sky[:, None] * (1 + 0.02 * draw.normal(3))
+    colour = colour[:, None, :, None, None]
+    surroundings = clips[..., 2::5, 2::5].flip(3) - of_sample(overall)
+    light = colour + of_sample(draw.uniform(0, 0.5)) * surroundings
+    light = torch.maximum(light, 0.5 * colour).clamp(0, 1)
+    light = torch.where(of_sample(in_light), to_light(light), light)
+    return F.interpolate(light.flatten(0, 1), clips.shape[3:], mode="bilinear").view_as(clips)
+
+
+@in_turn
+def snow(clips: Tensor, draw: Counters) -> Tensor:
+    """Add layers of flakes with common wind and individual drift; larger ones are fewer and out of focus."""
+    canvas = canvas_size(clips.shape[3:])
+    depth = _crop(render(_flakes(clips.shape[1], canvas, draw), canvas), clips, 20)
+    mask = 1 - torch.exp(-depth)
+    transmission, airlight = _veil(clips, draw)
+    in_light = draw.chance(LINEAR_WEATHER_SHARE)
+    overall = clips.mean((1, 2, 3, 4))
+    bright = draw.uniform(0.7, 1).maximum((1.3 * overall).clamp(max=1))
+    colour = bright[:, None] * (1 + 0.02 * draw.normal(3))
+    colour = torch.where(in_light[:, None], to_light(colour), colour)
+    return _in_either(
+        clips,
+        in_light,
+        airlight,
+        lambda scene, air: add_snow(add_haze(scene, transmission, air), mask, colour),
+    )
+
+
+def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield maps of flakes of one size each, with the spectra of their shapes."""
+    wind = 0.8 * draw.normal()
+    exposure = draw.log_uniform((0.03, 0.6))
+    depth = draw.log_uniform(OPACITY)
+    down = torch.stack((wind.cos(), wind.sin()), 1)
+    small = draw.integers(2, MOST_SMALL + 1)
+    large = draw.integers(1, 3) * draw.chance(LARGE_SHARE)
+    for number in range(MOST_SMALL + 2):
+        is_small = number < MOST_SMALL
+        radius = draw.log_uniform((0.3, 4) if is_small else LARGE)
+        part = draw.branch()
+        is_present = number < small if is_small else number - MOST_SMALL < large
+        density = draw.log_uniform(FLAKES) / radius**1.7
+        fall = (4 + 8 * radius) * draw.log_uniform(SNOW_SPEED)
+        streak = (fall * exposure).minimum(radius * draw.log_uniform(STREAK))
+        # the light that a flake absorbs is spread over its disc, so larger flakes are fainter
+        opacity = depth * draw.uniform(0.5, 1.5) * (3 / radius).sqrt().clamp(max=1)
+        passed = (streak / (2 * radius + 1)).clamp(min=1)
+        shape = _flake(radius, draw)
+        if is_present.any():
+            particles = Particles.drawn(part, canvas, density * is_present, fall, streak, down, 0.25)
+            yield particles.traces(frames, canvas, opacity / passed), shape_spectrum(shape, canvas)
+
+
+def _flake(radius: Tensor, draw: Counters) -> Tensor:
+    """Return (B, side, side): a flake of a radius each, rarely round, sharp or out of focus."""
+    soft = draw.uniform(0.4, 1.6) * radius.clamp(min=1)
+    softness = torch.where(draw.chance(0.7), soft, 0.7)
+    return capsule(radius * draw.uniform(0, 1.2), draw.uniform(0, math.pi), 0.7 * radius, softness, 19)
+
+
+def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
+    """Crop the pictures from the maps of a larger canvas."""
+    height, width = clips.shape[3:]
+    return maps[..., :height, :width].clamp(max=largest)
+
+
+def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> tuple[Tensor, Tensor]:
+    """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of distant particles."""
+    density = of_sample(draw.uniform(*VEIL) * draw.chance(share))
+    uneven = draw.chance(UNEVEN_VEIL_SHARE)
+    branch = draw.branch()
+
+    def uneven_depth(rows: Rows) -> Tensor:
+        return random_depth(clips[rows], branch.part(rows))
+
+    depth = changed(torch.ones_like(clips[:, :, :1]), uneven, uneven_depth)
+    # the light of the sky, which lights the scene as well
+    airlight = draw.uniform(0.5, 0.95).minimum(0.1 + 2 * clips.mean((1, 2, 3, 4)))
+    return torch.exp(-density * depth), airlight.view(-1, 1, 1, 1).expand(-1, 3, -1, -1)
+
+
+Canvas = tuple[int, int]
+# Falling particles: their traces during the exposure, and their shapes as a lens images them.
+#
+# Everything is drawn on a canvas somewhat larger than the picture that wraps around at its borders. Shapes
+# are convolved by the canvas's Fourier transform, which wraps around in the same way, so one inverse
+# transform serves all layers.
+
+CANVAS_MARGIN = 40  # least number of pixels of a canvas beyond the picture
+CANVAS_MULTIPLE = 20  # sides of a canvas are multiples of it: a third less time for FFTs than 16
+FEWEST = 128  # least capacity, so that the numbers drawn don't depend on small counts
+SHARPEST = 2**16  # steps of weights, which are added as integers, so that their order doesn't matter
+
+
+@dataclass(frozen=True)
+class Particles:
+    """Up to N particles of B samples, in rows and columns of pixels: start, step from frame to frame, and
+    path in one exposure. Those from `count` on are left out.
+    """
+
+    start: Tensor  # (B, 2, N)
+    step: Tensor  # (B, 2, N)
+    path: Tensor  # (B, 2, N)
+    weight: Tensor  # (B, N)
+    count: Tensor  # (B,), whole numbers
+
+    @classmethod
+    def drawn(
+        cls,
+        draw: Counters,
+        canvas: Canvas,
+        density: Tensor,
+        step: Tensor,
+        path: Tensor,
+        down: Tensor,
+        spread: float,
+    ) -> Particles:
+        """Return `density` (B,) particles per pixel. Step and path have these lengths (B,) in the direction
+        `down` (B, 2) and vary by `spread`; weights are about 1.
+        """
+        count = poisson(density * (canvas[0] * canvas[1]), draw)
+        varied = draw.normal(capacity(count), 6).mT  # in one call: the first two become uniform
+        start = constants(tuple(map(float, canvas)))[:, None] * uniform(varied[:, :2])
+        speed = 1 + 2 * spread * varied[:, 2:3]
+        way = speed * down[..., None] + spread * varied[:, 3:5]
+        steps, paths = (length[:, None, None] * way for length in (step, path))
+        return cls(start, steps, paths, (0.4 * varied[:, 5]).exp(), count)
+
+    def traces(self, frames: int, canvas: Canvas, factor: Tensor) -> Tensor:
+        """Return (B, T, 1, *canvas): `factor` (B,) times each weight, spread over the particle's path."""
+        number = self.weight.shape[1]
+        lengths = self.path.norm(dim=1)
+        numbers = torch.arange(number)
+        longest = (lengths * (numbers < self.count[:, None])).amax(1)
+        # points along the paths: the particle of each, and its place, from -0.5 to 0.5
+        moments = 1 + longest.ceil()[:, None]
+        points = torch.arange(capacity(self.count[:, None] * moments))
+        owner = (points / moments + 1e-4).floor()
+        along = (points - owner * moments + 0.5) / moments - 0.5
+        weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments
+        states = torch.cat((self.start, self.step, self.path, weight[:, None]), 1)
+        indices = owner.long().clamp_(max=number - 1)
+        states = states.gather(2, indices[:, None].expand(-1, 7, -1))
+        start = states[:, :2] + states[:, 4:6] * along[:, None]
+        step = states[:, 2:4]
+        time = torch.arange(frames)[:, None]
+        rows = start[:, :1] + step[:, :1] * time
+        columns = start[:, 1:] + step[:, 1:] * time
+        return splat(rows, columns, states[:, 6] * (owner < self.count[:, None]), canvas)
+
+
+def uniform(normal: Tensor) -> Tensor:
+    """Return uniform numbers in [0, 1] of standard normal ones."""
+    numbers: Tensor = torch.special.ndtr(normal)
+    return numbers
+
+
+def poisson(mean: Tensor, draw: Counters, *shape: int) -> Tensor:
+    """Return whole numbers of that mean, (B, *shape), by the normal distribution with Poisson's skewness."""
+    normal = draw.normal(*shape)
+    skewness = (normal**2 - 1) / 6
+    numbers = mean + normal * mean.sqrt() + skewness
+    return (numbers + 0.5).floor().clamp(min=0) * (mean > 0)
+
+
+def capacity(counts: Tensor) -> int:
+    """Return the number of particles to allocate: the largest count, and at least FEWEST."""
+    return max(FEWEST, int(counts.max()))
+
+
+def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tensor:
+    """Return (B, T, 1, *canvas): weights (B, P) at (B, T, P) positions, shared by four pixels each."""
+    height, width = canvas
+    size, frames = rows.shape[:2]
+    top, down = _whole_and_part(rows, height)
+    left, across = _whole_and_part(columns, width)
+    first = torch.arange(size * frames, dtype=torch.int32).view(size, frames, 1) * height
+    total = torch.zeros(size * frames * height * width, dtype=torch.int32)
+    below = torch.where(top == height - 1, 0, top + 1)
+    right = torch.where(left == width - 1, 0, left + 1)
+    scaled = SHARPEST * weight[:, None]
+    low = scaled * down
+    for row, high in ((top, scaled - low), (below, low)):
+        line = (first + row) * width
+        part = high * across
+        for column, value in ((left, high - part), (right, part)):
+            total.index_add_(0, (line + column).flatten(), value.round_().int().flatten())
+    return total.float().div_(SHARPEST).view(size, frames, 1, height, width)
+
+
+def _whole_and_part(positions: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """Return whole positions, wrapped to a side, int32, and the parts beyond them."""
+    floor = positions.floor()
+    return floor.remainder(side).int(), positions - floor
+
+
+def canvas_size(size: Iterable[int]) -> Canvas:
+    """Return the rows and columns of the canvas for pictures of a size."""
+    height, width = (-(-(side + CANVAS_MARGIN) // CANVAS_MULTIPLE) * CANVAS_MULTIPLE for side in size)
+    return height, width
+
+
+def render(layers: Iterable[tuple[Tensor, Tensor]], canvas: Canvas) -> Tensor:
+    """Return (B, T, 1, *canvas): the sum of maps (B, T, 1, *canvas) convolved by their spectra (B, *)."""
+    spectrum: Tensor | None = None
+    for maps, shape in layers:
+        layer = torch.fft.rfft2(maps).mul_(shape[:, None, None])
+        spectrum = layer if spectrum is None else spectrum.add_(layer)
+    assert spectrum is not None
+    total: Tensor = torch.fft.irfft2(spectrum, s=canvas)
+    return total.clamp_(min=0)
+
+
+def gaussian_spectrum(sigma: Tensor, canvas: Canvas) -> Tensor:
+    """Return spectra (B, *) of Gaussians of `sigma` (B,) pixels; wide lines are 1 in their middle."""
+    down = torch.fft.fftfreq(canvas[0])[:, None]
+    right = torch.fft.rfftfreq(canvas[1])
+    sigma = sigma[:, None, None]
+    rows = torch.exp(-2 * (math.pi * sigma * down) ** 2)
+    columns = torch.exp(-2 * (math.pi * sigma * right) ** 2)
+    return (math.sqrt(2 * math.pi) * sigma).clamp(min=1) * rows * columns
+
+
+def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) -> Tensor:
+    """Return spectra (B, *) of lines of `length` (B,) pixels in the direction `down` (B, 2), 1 a pixel but at
+    their ends, where they fall to 0 within `ends` / 2 (B,) pixels.
+    """
+    rows = torch.fft.fftfreq(canvas[0])[:, None]
+    columns = torch.fft.rfftfreq(canvas[1])
+    length, ends, along, aside = (values[:, None, None] for values in (length, ends, *down.unbind(1)))
+    frequency = rows * along + columns * aside
+    middle = length - ends / 2
+    return middle * torch.sinc(middle * frequency) * torch.sinc(ends / 2 * frequency)
+
+
+def moved(spectra: Tensor, frames: int, step: Tensor) -> Tensor:
+    """Return (B, T, *) spectra of frames, each moved from the last by `step` (B, 2) in rows and columns."""
+    height, half = spectra.shape[1:]
+    rows = torch.fft.fftfreq(height)[:, None]
+    columns = torch.arange(half) / (2 * (half - 1))
+    cycles = step[:, :1, None] * rows + step[:, 1:, None] * columns
+    turns = cycles[:, None] * torch.arange(frames)[:, None, None]
+    return spectra[:, None] * torch.polar(torch.ones_like(turns), -math.tau * turns)
+
+
+def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
+    """Return spectra (B, *) of shapes (B, side, side), side odd, centred at their middle."""
+    side = shapes.shape[1]
+    kernels = F.pad(shapes, (0, canvas[1] - side, 0, canvas[0] - side))
+    kernels = kernels.roll((-(side // 2),) * 2, (1, 2))
+    spectrum: Tensor = torch.fft.rfft2(kernels)
+    return spectrum
+
+
+def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, reach: int) -> Tensor:
+    """Return (B, 2 reach + 1, 2 reach + 1): 1 within `radius` of a segment, falling to 0 over `softness`
+    pixels; angle 0 points down, pi/2 right.
+    """
+    length, angle, radius, softness = (values[:, None, None] for values in (length, angle, radius, softness))
+    line = torch.arange(-reach, reach + 1).float()
+    rows = line[:, None]
+    columns = line
+    along = rows * angle.cos() + columns * angle.sin()
+    excess = along - along.clamp(-length / 2, length / 2)
+    aside = columns * angle.cos() - rows * angle.sin()
+    distance = torch.hypot(aside, excess)
+    return ((radius + softness - distance) / softness).clamp(0, 1)

@@ -1,0 +1,226 @@
+"""Records of a run beside its checkpoint: a log with a line per step as JSON and as CSV, a plot of the loss
+and the held-out metrics, and TensorBoard's files, which need the optional package `tensorboard`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.events import plain
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import Count, open_descriptor, parse_object, stored
+from vidrestore.lab.training.learner import Validations
+from vidrestore.lab.training.training_events import Began, Event, Listener, Stepped, Validated
+from vidrestore.pages.svg_charts import picture
+
+POINTS = 320  # most points of a curve
+_STEP_RECORD = stored(step=Count, loss=float | None)
+_COLUMNS = ("step", "loss", "learning_rate", "gradient_norm", "seconds")
+
+
+@contextmanager
+def recording(
+    stem: Path, validations: Validations, on_event: Listener, *, tensorboard: bool = False
+) -> Iterator[Listener]:
+    """Yield a listener that writes records named after `stem`, the plot at every validation, and calls
+    `on_event`. Raises CheckpointError if one can't be written, OptionError if the package for `tensorboard`
+    is missing.
+    """
+    plot = stem.with_suffix(".svg")
+    with ExitStack() as stack:
+        board = stack.enter_context(_board(stem.with_suffix(".tensorboard"))) if tensorboard else None
+        log = stack.enter_context(closing(StepLog(stem.with_suffix(".log.jsonl"))))
+        table = stack.enter_context(closing(CsvLog(stem.with_suffix(".log.csv"))))
+
+        def emit(event: Event) -> None:
+            log(event)
+            table(event)
+            if board:
+                board(event)
+            if isinstance(event, Validated):
+                svg = training_plot(stem.name, log.steps, log.losses, validations.curve)
+                with _writing(plot), replacing(plot, sync=False) as stream:
+                    stream.write(svg.encode())
+            on_event(event)
+
+        yield emit
+
+
+class StepLog:
+    """A listener that writes a line of JSON per step: step, loss, learning_rate, gradient_norm and seconds.
+
+    Values that are not finite are null. A run that begins at a step removes later lines. `steps` and `losses`
+    hold the log's values. Raises CheckpointError if the log can't be written.
+    """
+
+    heading = b""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.steps = array("q")
+        self.losses = array("d")
+        self._stream: IO[bytes] | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Began):
+            self._begin(event.step)
+        if isinstance(event, Stepped):
+            values = {name: getattr(event, name) for name in _COLUMNS}
+            finite = plain(values | {"seconds": round(event.seconds, 3)})
+            self._write(self.line(finite))
+            self._append(finite)
+
+    def _begin(self, step: int) -> None:
+        with _writing(self.path):
+            descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, mode=0o666)
+            # unbuffered, so that a line is in the file as soon as it is written
+            self._stream = os.fdopen(descriptor, "r+b", buffering=0)
+            end = self._read(step)
+            self._stream.truncate(end)
+            self._stream.seek(end)
+        if not end:
+            self._write(self.heading)
+
+    def _read(self, step: int) -> int:
+        """Load the log up to a step; return the number of bytes read."""
+        end = 0
+        with self.path.open("rb") as stream:
+            if stream.read(len(self.heading)) != self.heading:
+                return 0
+            end = len(self.heading)
+            for line in stream:
+                values = self.values(line)
+                if values is None or values["step"] > step:
+                    break
+                self._append(values)
+                end += len(line)
+        return end
+
+    def _write(self, line: bytes) -> None:
+        with _writing(self.path):
+            assert self._stream is not None
+            if self._stream.write(line) < len(line):
+                raise OSError("no space left on the device")
+
+    def line(self, values: dict[str, Any]) -> bytes:
+        """Return the line of a step."""
+        return json.dumps(values).encode() + b"\n"
+
+    def values(self, line: bytes) -> dict[str, Any] | None:
+        """Parse one line; return None if it is incomplete."""
+        try:
+            return parse_object(line, _STEP_RECORD) if line.endswith(b"\n") else None
+        except ValueError:
+            return None
+
+    def _append(self, values: dict[str, Any]) -> None:
+        self.steps.append(values["step"])
+        self.losses.append(math.nan if values["loss"] is None else values["loss"])
+
+    def close(self) -> None:
+        if self._stream:
+            is_empty = os.fstat(self._stream.fileno()).st_size <= len(self.heading)
+            self._stream.close()
+            if is_empty:  # the run failed before its first step
+                self.path.unlink(missing_ok=True)
+
+
+class CsvLog(StepLog):
+    """The same as a table for spreadsheets, with a heading; values that are not finite are empty."""
+
+    heading = ",".join(_COLUMNS).encode() + b"\n"
+
+    def line(self, values: dict[str, Any]) -> bytes:
+        cells = ["" if values[name] is None else str(values[name]) for name in _COLUMNS]
+        return ",".join(cells).encode() + b"\n"
+
+    def values(self, line: bytes) -> dict[str, Any] | None:
+        cells = line.decode("ascii", "replace").split(",")
+        if len(cells) != len(_COLUMNS) or not line.endswith(b"\n"):
+            return None
+        try:
+            return {"step": int(cells[0]), "loss": float(cells[1] or "nan")}
+        except ValueError:
+            return None
+
+
+@contextmanager
+def _board(folder: Path) -> Iterator[Listener]:
+    """Yield a listener that writes for TensorBoard to `folder`; the steps after that of a resumed run are
+    replaced. Raises OptionError if the package is missing.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise OptionError(
+            '`tensorboard` needs a package that is not installed: pip install "vidrestore[tensorboard]"'
+        ) from error
+    with ExitStack() as stack:
+        writers: list[Any] = []
+
+        def emit(event: Event) -> None:
+            match event:
+                case Began():
+                    writer = SummaryWriter(str(folder), purge_step=event.step + 1)
+                    writers.append(stack.enter_context(closing(writer)))
+                case Stepped():
+                    for name in ("loss", "learning_rate", "gradient_norm"):
+                        writers[-1].add_scalar(f"training/{name}", getattr(event, name), event.step)
+                case Validated():
+                    for metric, psnr in event.psnr.items():
+                        writers[-1].add_scalar(f"held out/PSNR {metric}", psnr, event.step)
+
+        yield emit
+
+
+def training_plot(
+    name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]
+) -> str:
+    """Return an SVG of the log loss by step, thinned to means, above the held-out PSNR."""
+    positions = [point["step"] for point in curve]
+    metrics = {}
+    for metric in curve[-1]["psnr"]:
+        psnrs = [point["psnr"][metric] for point in curve]
+        if all(map(math.isfinite, psnrs)):
+            metrics[metric] = (positions, psnrs)
+    points = thinned(steps, losses)
+    plots = [("loss", "log10 of the loss, by step", {"training": points})] if points[0] else []
+    plots += [("validation", "PSNR, dB, by step", metrics)] if metrics else []
+    ends = (min([0, *positions]), max([*steps[-1:], *positions]))
+    return picture(name, plots, ends, "step ")
+
+
+def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return at most `POINTS` positions, and log10 of the mean loss around each; skip empty ones."""
+    size = -(-len(losses) // POINTS) or 1
+    positions = []
+    means = []
+    for first in range(0, len(losses), size):
+        part = [loss for loss in losses[first : first + size] if math.isfinite(loss)]
+        mean = sum(part) / max(len(part), 1)
+        if mean > 0:
+            numbers = steps[first : first + size]
+            positions.append((numbers[0] + numbers[-1]) / 2)
+            means.append(round(math.log10(mean), 4))
+    return positions, means
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raise CheckpointError in place of an error of writing a record."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(
+            f"{path}: can't be written ({reason}); free some space or remove the file, and go on with "
+            "`resume`"
+        ) from error

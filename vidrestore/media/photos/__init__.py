@@ -1,0 +1,1 @@
+"""Notes of photographs (EXIF, ICC, density, thumbnails) and HEIC."""

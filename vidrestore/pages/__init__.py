@@ -1,0 +1,1 @@
+"""Pages of HTML with pictures and charts: of a comparison, of a restored video, of proposed restorations."""

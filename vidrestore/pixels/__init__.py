@@ -1,0 +1,1 @@
+"""Pictures as numbers: frames and clips of them, colour, light, scenes, tiles, and metrics."""

@@ -1,0 +1,1 @@
+"""What a user can ask for: tasks, families of networks, options, and the checks of settings in files."""
