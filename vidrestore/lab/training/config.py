@@ -87,6 +87,11 @@ class TrainingConfig(Schedule):
         75.0,
     )
     clip_noise: bool = True  # clip and round noisy patches as a video file holds them; never measurements
+    # "psnr" is the mean logarithm of each group's squared error, so that groups count alike
+    loss: Literal["squared", "psnr"] = "squared"
+    # DUST's sensing matrix at the start of a run without initial weights: by Glorot's rule, as in the paper,
+    # or the principal components of patches in batches of the first 1,600 steps, the best for linear recovery
+    sensing: Literal["glorot", "principal"] = "glorot"
 
     def __post_init__(self) -> None:
         super().__post_init__()
