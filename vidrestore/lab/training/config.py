@@ -180,6 +180,8 @@ class DataConfig(FootageConfig):
     strides: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)] = (8, 12, 16)
     groups_per_window: AtLeastOne = 280
     frames: AtLeastOne = 20  # length of a group
+    # mirror groups, but don't transpose them: a sensing matrix of few rows is made for upright pictures
+    upright: bool = False
     # times that a group is trained on, with new noise each time, before it is replaced
     reuse: AtLeastOne = 6
     pool: int = 24_000  # most groups in memory
