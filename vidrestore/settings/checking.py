@@ -115,7 +115,7 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
 
     if not isinstance(values, dict):
         raise error(f"{place} must be an object, found {values!r:.{_LONGEST_VALUE}}")
-    hints = _hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
     try:
         # as JSON, where lists are the form of tuples; TOML's dates become strings
@@ -130,7 +130,7 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
