@@ -196,8 +196,8 @@ def _clip_length(stage: ClipRestorer) -> int:
 
 
 def try_encoding(job: Job, trial: Trial) -> Encoding:
-    # of a part of a picture, the encoder sees that part alone
     """Encode restored frames to measure rate and size; the packets are discarded."""
+    # of a large picture only a part was restored
     began, video, share = time.monotonic(), job.output_info.video, trial.share
     if share < 1:
         height, width = trial.frames[0].planes[0].shape

@@ -41,10 +41,10 @@ class PlanAhead:
         self._thread.join()
 
     def _plan(self) -> None:
-        # each clip is announced once it is in the plan, so that the restoring thread never sees half of one
         error: BaseException | None = None
         HERE.flag = self._stop
         use_one_thread()
+        # a clip is counted once it is in the plan as a whole
         try:
             for count, _ in enumerate(planned_clips_of(self._job, self._events.append), 1):
                 del _  # its frames

@@ -76,7 +76,6 @@ class WorkFolder:
         # of the locks: the same however the output is named
         self.place = Path(os.path.realpath(self.output.parent), name)
         self.path = self.output.with_name(name)
-        # a folder that outputs of several folders share
         if work_dir is not None:  # which outputs of several folders share
             if not os.path.isdir(work_dir):
                 raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")

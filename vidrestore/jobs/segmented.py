@@ -336,7 +336,6 @@ class SegmentedWork:
         self.job.announce_plan(self.total, self.on_event, reused=self.finished_frames())
 
     def restore(self, segments: list[Segment]) -> None:
-        # finished segments count as done from the beginning
         """Restore segments. Raises VidRestoreError; those that are finished stay."""
         count = frame_count(segments)
         self.announce(count)

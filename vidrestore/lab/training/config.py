@@ -24,7 +24,7 @@ from pydantic import Field
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.lab.degrade import DEGRADATIONS
-from vidrestore.media.reading.pictures import SUFFIXES as PHOTOS
+from vidrestore.media.reading.pictures import READABLE_SUFFIXES as PHOTOS
 from vidrestore.settings.checking import Checked, checked, parse_toml, toml, with_settings
 from vidrestore.settings.families import Training, find_family, load
 from vidrestore.settings.tasks import TASKS

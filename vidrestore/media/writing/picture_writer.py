@@ -52,6 +52,7 @@ def choose_picture_encoder(
     """Return the encoder for pictures of `video` by the suffix of their names. Raises MediaError for a single
     name for many pictures, OptionError for options that the encoder lacks.
     """
+    # options that these encoders lack are errors
     if not output.is_pattern and not (source.container == PICTURES and source.video.frames == 1):
         raise MediaError(
             f"{output}: one picture, but a video has many; name them all, as in %04d{output.path.suffix}"
@@ -66,6 +67,7 @@ def choose_picture_encoder(
             raise OptionError(f"`{field}={str(value).removesuffix('.0')}`: {_WAYS[name]}")
     if options.lossless and name == "mjpeg":
         raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
+    # a format that holds all bits, tried before the work
     pix_fmt = _pix_fmt(name, video.format, output)
     settings = _SETTINGS[name] | {key: str(value) for key, value in options.options.items()}
     if not opens(name, pix_fmt, video.width, video.height, settings):
@@ -81,6 +83,7 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
         shifts = pixels.chroma_width_shift, pixels.chroma_height_shift
         subsampling = {(1, 1): "420", (1, 0): "422"}.get(shifts, "444")
         return f"yuvj{subsampling}p"  # full range, the only one in JPEG
+    # deep samples in the byte order of the file's kind
     deep = pixels.depth > 8
     names = _STORED["gray" if pixels.family == "gray" else "rgb", pixels.alpha]
     return names[deep] + _DEEP[encoder] * deep
@@ -92,6 +95,7 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: S
     """
     if choice.container != PICTURES:
         return None
+    # what pictures have no place for
     video, omissions = source.video, [*streams]
     if video.rotation or video.display_matrix:
         omissions.append(f"the rotation by {video.rotation} degrees")
@@ -150,6 +154,7 @@ class PictureFiles:
         """Record the next frame; return its index as its time, and a duration of 1. Pictures of pictures keep
         their numbers.
         """
+        # at the first frame numbers and notes are known
         pictures = self.source.pictures
         if self._count == 0:
             remove_partials(self.output.path)
@@ -160,6 +165,7 @@ class PictureFiles:
 
     def put(self, packet: Packet[Any]) -> None:
         """Write the picture whose pts is its index; the first waits for `finish`."""
+        # with its notes it must still be a picture
         frame, data = packet.pts, bytes(packet)
         assert frame is not None
         if self._sources:
@@ -186,6 +192,7 @@ class PictureFiles:
 
     def _is_decodable(self, data: bytes) -> bool:
         """Return True for an encoded picture that can be decoded without an error, in its size."""
+        # as strictly as FFmpeg can
         decoder: Any = av.CodecContext.create(self.choice.encoder, "r")
         decoder.thread_count = 1
         if self.choice.encoder != "tiff":  # of which FFmpeg's own files are not strictly right
@@ -212,6 +219,7 @@ class PictureFiles:
         """Rename all pictures, and warn of older ones with other numbers. Raises MediaError if other
         pictures have their names and may not be replaced.
         """
+        # nothing is renamed before all are whole, the first picture last of all
         if self._first_picture is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(
@@ -224,6 +232,7 @@ class PictureFiles:
                     f"{partial.target}: appeared while the pictures were being made; add `overwrite` to "
                     "replace it, or move it away"
                 )
+        # now the names, then the list by which they are known
         for partial in self._partials:
             with write_errors(str(partial.target)):
                 partial.put_in_place(overwrite=self.overwrite)

@@ -32,7 +32,7 @@ from vidrestore.pixels.frames import ColourTags, PixelFormat
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
 CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
-STILL_SUFFIXES = pictures.SUFFIXES
+STILL_SUFFIXES = pictures.READABLE_SUFFIXES
 MEMORY_CACHE_BYTES = 1_500_000_000
 PAN = 224  # side in pixels of a window that moves over a photo
 CLIP_TRIES = 30  # clips that are tried until one is large enough
