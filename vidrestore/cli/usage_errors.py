@@ -18,7 +18,7 @@ def _words(meanings: dict[str, str]) -> dict[str, str]:
 
 
 # what others call commands, and what to type instead
-COMMANDS = _words(
+COMMANDS_BY_WORD = _words(
     {
         "upscale upscaler upscayl enlarge superres super-resolution realesrgan esrgan resize": "sr",
         "download fetch get": "weights pull",
@@ -89,7 +89,7 @@ def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
     if unknown and os.path.exists(unknown[1]):
         command = shlex.join(["vidrestore", "denoise", unknown[1]])
         return f"{unknown[1]} is no command; name the command first, such as {command}"
-    if unknown and (suggestion := COMMANDS.get(unknown[1].lower())):
+    if unknown and (suggestion := COMMANDS_BY_WORD.get(unknown[1].lower())):
         text = f"No such command '{unknown[1]}'; here it is {suggestion}"
     context, words = getattr(error, "ctx", None), list[str]()
     text = _better_hint(text, context, arguments) + _origin(error)
