@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from vidrestore.noise.features import (
-    CURVE,
     FLOOR,
+    NOISE_CURVE,
     POWER_QUANTILES,
     WITHIN_ROW,
     BrightnessCurve,
@@ -36,7 +36,7 @@ def test_texture_in_some_of_the_blocks_does_not_count():
     powers = powers_of(np.full(1000, 4.0))
     powers[1::2] *= 100  # strong at low frequencies and at high ones
     curve = brightness_curve(powers, brightness)
-    np.testing.assert_allclose(curve.variance, 16 + CURVE.least_variance, rtol=0.15)
+    np.testing.assert_allclose(curve.variance, 16 + NOISE_CURVE.least_variance, rtol=0.15)
 
 
 def test_evened_blocks_have_noise_of_the_mean_variance():
@@ -46,7 +46,7 @@ def test_evened_blocks_have_noise_of_the_mean_variance():
 
 
 def test_a_noise_curve_needs_many_blocks():
-    count = CURVE.levels * CURVE.level_blocks
+    count = NOISE_CURVE.levels * NOISE_CURVE.level_blocks
     for least, known in ((count - 1, False), (count, True)):
         result = brightness_curve(powers_of(np.full(least, 5.0)), np.linspace(0, 255, least))
         assert (result is not None) == known

@@ -36,7 +36,7 @@ from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.plan_ahead import PlanAhead
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.media.formats.encoder_table import EncoderChoice
-from vidrestore.media.formats.source import PICTURES
+from vidrestore.media.formats.source import NUMBERED_PICTURES
 from vidrestore.media.reading.reader import expected_frames
 from vidrestore.media.writing.muxer import Muxer
 from vidrestore.media.writing.picture_writer import PictureFiles
@@ -456,7 +456,7 @@ class SegmentedWork:
 
     def _joined(self) -> Muxer | PictureFiles:
         job, plan, tag = self.job, self.job.plan, self.job.tag(self.source_damage)
-        if plan.encoder.container == PICTURES:
+        if plan.encoder.container == NUMBERED_PICTURES:
             drop, output = job.options.drop, job.request.output
             return PictureFiles(
                 output, job.output_info, plan.encoder, drop, overwrite=self.overwrite, tag=tag

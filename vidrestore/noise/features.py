@@ -275,7 +275,7 @@ class CurveMeasurement:
     factors: tuple[float, float] = (0.2, 8.0)  # range of the factors of powers
 
 
-CURVE = CurveMeasurement()
+NOISE_CURVE = CurveMeasurement()
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ class BrightnessCurve:
     def equalising(self, brightness: Array) -> NDArray[np.float32]:
         """Return factors (B,) for the powers of blocks, with which the noise of all has the mean variance."""
         factors = self.mean / np.interp(brightness, self.brightness, self.variance)
-        return np.clip(factors, *CURVE.factors).astype(np.float32)
+        return np.clip(factors, *NOISE_CURVE.factors).astype(np.float32)
 
 
 def brightness_curve(powers: NDArray[np.float32], brightness: Array) -> BrightnessCurve | None:
@@ -297,17 +297,17 @@ def brightness_curve(powers: NDArray[np.float32], brightness: Array) -> Brightne
 
     powers: (B, N), the squares of their DCT, in the order of `white.frequencies`.
     """
-    if len(powers) < CURVE.levels * CURVE.level_blocks:
+    if len(powers) < NOISE_CURVE.levels * NOISE_CURVE.level_blocks:
         return None
     index = frequencies(math.isqrt(powers.shape[1]))
-    low = powers[:, (index > 0) & (index <= CURVE.low)].sum(1)
-    high = powers[:, index >= CURVE.high].mean(1)
-    levels = np.array_split(np.argsort(brightness, kind="stable"), CURVE.levels)
+    low = powers[:, (index > 0) & (index <= NOISE_CURVE.low)].sum(1)
+    high = powers[:, index >= NOISE_CURVE.high].mean(1)
+    levels = np.array_split(np.argsort(brightness, kind="stable"), NOISE_CURVE.levels)
     places = np.array([brightness[level].mean() for level in levels])
     variances = np.array(places)
     # the low frequencies select, the high ones measure
     for number, level in enumerate(levels):
-        count = max(CURVE.flat_blocks, int(CURVE.flat_share * len(level)))
+        count = max(NOISE_CURVE.flat_blocks, int(NOISE_CURVE.flat_share * len(level)))
         flattest = level[np.argsort(low[level])[:count]]
-        variances[number] = high[flattest].mean(dtype=np.float64) + CURVE.least_variance
+        variances[number] = high[flattest].mean(dtype=np.float64) + NOISE_CURVE.least_variance
     return BrightnessCurve(places, variances, float(np.interp(brightness, places, variances).mean()))

@@ -32,7 +32,7 @@ MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".web
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
 PICTURE_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "tiff", ".tiff": "tiff"}
-PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
+NUMBERED_PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
 KINDS = {
     ".jpg": "jpeg_pipe", ".jpeg": "jpeg_pipe", ".png": "png_pipe", ".tif": "tiff_pipe", ".tiff": "tiff_pipe",
     ".webp": "webp_pipe", ".bmp": "bmp_pipe", ".avif": "avif",
@@ -224,7 +224,7 @@ class Target(_Named):
         if self.is_pipe:
             return Y4M
         if self.holds_pictures:
-            return PICTURES
+            return NUMBERED_PICTURES
         if self.suffix not in MUXERS:
             problem = "the name has no suffix, which chooses the container"
             if self.suffix:

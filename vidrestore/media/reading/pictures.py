@@ -28,7 +28,7 @@ from vidrestore.media.formats.damage import Damage
 from vidrestore.media.formats.log import collect_errors
 from vidrestore.media.formats.pixel_formats import layout_of, planes_of
 from vidrestore.media.formats.side_data import filtered, matrix_in, read_side_data
-from vidrestore.media.formats.source import AVIF, HEIF, KINDS, PICTURES, Pictures, kind_by_content
+from vidrestore.media.formats.source import AVIF, HEIF, KINDS, NUMBERED_PICTURES, Pictures, kind_by_content
 from vidrestore.media.photos.heif import avif_losses, heif_frame
 from vidrestore.media.photos.photo_notes import (
     EDITORS,
@@ -66,7 +66,7 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         stored = container.streams.video[0]
         check_size(path, stored)
         frame = _upright(stored, _first(container, path))
-        video = describe_video(path, stored, [frame], PICTURES)
+        video = describe_video(path, stored, [frame], NUMBERED_PICTURES)
         kind = container.format.name
     # turned by a quarter, pixels that are wide become high
     is_turned = stored.width != stored.height and video.width == stored.height
@@ -88,7 +88,7 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         notes = notes - {EXIF} | {_TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES}
     video = replace(video, side_data=notes)
     stream = StreamInfo(video.index, "video", video.codec)
-    return SourceInfo(pictures.source, PICTURES, video, (stream,), duration=count / rate)
+    return SourceInfo(pictures.source, NUMBERED_PICTURES, video, (stream,), duration=count / rate)
 
 
 class PictureDecoding:

@@ -35,7 +35,7 @@ from vidrestore.media.formats.side_data import (
     read_side_data,
 )
 from vidrestore.media.formats.source import (
-    PICTURES,
+    NUMBERED_PICTURES,
     PIPE,
     Pictures,
     Source,
@@ -125,12 +125,12 @@ class SourceInfo:
     @property
     def pictures(self) -> Pictures | None:
         """The pictures that are its frames; None for a video."""
-        return Source(self.path).pictures if self.container == PICTURES else None
+        return Source(self.path).pictures if self.container == NUMBERED_PICTURES else None
 
     @property
     def is_alone(self) -> bool:
         """True if nothing but the video is there to copy: for a pipe, and for pictures."""
-        return self.path == PIPE or self.container == PICTURES
+        return self.path == PIPE or self.container == NUMBERED_PICTURES
 
 
 def decoder_of(codec: str) -> av.codec.Codec | None:

@@ -30,7 +30,7 @@ from vidrestore.media.formats.encoder_table import (
 from vidrestore.media.formats.encoding import opens, try_encoder
 from vidrestore.media.formats.pixel_formats import enlarged_video, layout_of
 from vidrestore.media.formats.side_data import hdr_settings
-from vidrestore.media.formats.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
+from vidrestore.media.formats.source import KINDS, MUXERS, NUMBERED_PICTURES, SUFFIXES, Y4M, Source, Target
 from vidrestore.media.reading.coding_loss import bits_per_pixel
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.reading.y4m import check_written
@@ -70,9 +70,9 @@ def choose_encoder(
     container, video = output.container, enlarged_video(source.video, scale)
     if container == Y4M:
         return _pipe_choice(video, options)
-    if container == PICTURES:
+    if container == NUMBERED_PICTURES:
         return choose_picture_encoder(source, video, output, options)
-    if source.container == PICTURES:
+    if source.container == NUMBERED_PICTURES:
         video = _playable(video, container, options)
     threads = options.threads or encoder_threads(cores, video.height)
     request = _Request(source, video, container, options, threads)
@@ -319,7 +319,7 @@ def decisions(
     """Return in words what was chosen for `output` and why, each by its name."""
     # the video
     choices = {"encoder": choice.encoder}
-    if choice.container not in (Y4M, PICTURES):
+    if choice.container not in (Y4M, NUMBERED_PICTURES):
         row = ENCODERS[choice.encoder]
         quality = choice.options.get(row.quality) if row.crf else None
         words = f" {row.quality} {quality}" if quality else ""

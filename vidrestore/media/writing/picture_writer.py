@@ -19,7 +19,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.encoding import Encoder, opens, write_errors
-from vidrestore.media.formats.source import PICTURE_ENCODERS, PICTURES, Target
+from vidrestore.media.formats.source import NUMBERED_PICTURES, PICTURE_ENCODERS, Target
 from vidrestore.media.photos.photo_notes import EDITORS, EXIF, TEXTS, read_notes, with_notes
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.writing.finished import write_list
@@ -53,7 +53,7 @@ def choose_picture_encoder(
     name for many pictures, OptionError for options that the encoder lacks.
     """
     # options that these encoders lack are errors
-    if not output.is_pattern and not (source.container == PICTURES and source.video.frames == 1):
+    if not output.is_pattern and not (source.container == NUMBERED_PICTURES and source.video.frames == 1):
         raise MediaError(
             f"{output}: one picture, but a video has many; name them all, as in %04d{output.path.suffix}"
         )
@@ -73,7 +73,7 @@ def choose_picture_encoder(
     if not opens(name, pix_fmt, video.width, video.height, settings):
         words = " ".join(f"{key}={value}" for key, value in settings.items())
         raise MediaError(f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {words}")
-    return EncoderChoice(name, pix_fmt, PICTURES, settings, lossless=name != "mjpeg")
+    return EncoderChoice(name, pix_fmt, NUMBERED_PICTURES, settings, lossless=name != "mjpeg")
 
 
 def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
@@ -93,7 +93,7 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: S
     """Return a sentence on what is left out if the output is pictures; `streams` are the kinds of the other
     streams.
     """
-    if choice.container != PICTURES:
+    if choice.container != NUMBERED_PICTURES:
         return None
     # what pictures have no place for
     video, omissions = source.video, [*streams]
@@ -102,7 +102,12 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: S
     per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()  # states it, too
     if video.sample_aspect_ratio not in (None, 1) and not per_inch:
         omissions.append(f"the pixel aspect ratio {video.sample_aspect_ratio}")
-    if source.container != PICTURES and video.rate and video.base_rate and video.rate != video.base_rate:
+    if (
+        source.container != NUMBERED_PICTURES
+        and video.rate
+        and video.base_rate
+        and video.rate != video.base_rate
+    ):
         omissions.append("the times of the frames, whose rate varies")
     if choice.encoder == "mjpeg" and video.format.depth > 8:
         omissions.append(f"{video.format.depth - 8} of {video.format.depth} bits")
@@ -114,7 +119,7 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     notes of pictures (`photo_notes`), of which the first is examined.
     """
     kinds = source.video.side_data
-    if source.pictures is None or choice.container != PICTURES:
+    if source.pictures is None or choice.container != NUMBERED_PICTURES:
         return kinds
     dropped = {EXIF, EDITORS, TEXTS} if "exif" in drop else set[str]()
     return kinds - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds - dropped

@@ -23,7 +23,7 @@ from vidrestore.errors import MediaError, PlanError
 from vidrestore.media.containers.matroska import unreadable_tracks
 from vidrestore.media.formats.cut import Cut
 from vidrestore.media.formats.damage import check_memory
-from vidrestore.media.formats.source import PICTURES, SUFFIXES, Y4M, Target
+from vidrestore.media.formats.source import NUMBERED_PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.reading.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
 from vidrestore.media.writing.sound import SOUND_NAMES, encoder_of
 from vidrestore.media.writing.stream_copier import Clock, StreamCopier, add_stream, label
@@ -59,7 +59,7 @@ def check_streams(
     container = output.container
 
     # try each stream in the container
-    if source.is_alone or container in (Y4M, PICTURES):
+    if source.is_alone or container in (Y4M, NUMBERED_PICTURES):
         return ()
     with open_input(source.path) as opened:
         streams = [info for info in _others(source, drop) if not _is_regenerated(opened.streams[info.index])]
@@ -104,7 +104,7 @@ def left_out_warning(
     source: SourceInfo, output: Target, copied: tuple[int, ...], drop: frozenset[str]
 ) -> str | None:
     """Return a warning that names the streams that the container can't hold; None without one."""
-    if source.is_alone or output.container in (Y4M, PICTURES):
+    if source.is_alone or output.container in (Y4M, NUMBERED_PICTURES):
         return None
     # those that are spare, and not there
     copies = [info for info in source.streams if info.index in copied]
