@@ -29,7 +29,7 @@ from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, PlannedClip
 from vidrestore.pixels.frames import Frame, Span
 from vidrestore.restorers.devices import device_name
-from vidrestore.settings.options import Input, RestoreOptions, changed_values
+from vidrestore.settings.options import DENOISE, Input, RestoreOptions, changed_values
 from vidrestore.settings.tasks import TASKS
 
 MOST_APART = 0.05  # seconds between picture and sound that can't be seen
@@ -266,7 +266,7 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
             step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
     warnings = *content.warnings, *(warning for restorer in restorers for warning in restorer.facts.warnings)
-    if any(step.task == "denoise" and step.options.sigma == 0 for step in request.steps):
+    if any(step.task in DENOISE and step.options.sigma == 0 for step in request.steps):
         warnings += ("`sigma=0` says that there is no noise: nothing is denoised, only encoded again",)
     # clips of later steps follow from the plan of the first
     steps = Steps(request.steps, restorers, info.video)

@@ -27,7 +27,7 @@ from vidrestore.media.formats.source import (
     unread,
 )
 from vidrestore.media.reading.photographs import camera_times, why_photographs
-from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.options import ENLARGE, RestoreOptions
 from vidrestore.settings.tasks import TASKS
 
 _VIDEOS = (
@@ -48,8 +48,8 @@ _THUMBNAILS = "@eaDir"  # folders of small copies that a Synology NAS makes of a
 
 def suffix_of(task: str, options: RestoreOptions) -> str:
     """Return the suffix of a task's outputs: in.mp4 -> in.SUFFIX.mp4."""
-    if task == "sr":
-        return "sr" if options.height else f"x{options.scale}"
+    if task in ENLARGE:
+        return task if options.height else f"x{options.scale}"
     return TASKS[task].suffix if task in TASKS else task
 
 

@@ -12,6 +12,7 @@ from vidrestore.errors import OptionError
 from vidrestore.files.regular import digest
 from vidrestore.media.formats.source import Source, SourceIdentity, Target
 from vidrestore.settings.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
+from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.restorers.base import Restorer
@@ -41,7 +42,8 @@ class Step:
     @property
     def removes_loss(self) -> bool:
         """True if a photograph's loss of coding is removed before the task."""
-        return self.task == "dehaze" and self.options.model is None
+        amplifies = self.task in TASKS and TASKS[self.task].amplifies_loss
+        return amplifies and self.options.model is None
 
 
 def load_step(step: Step) -> Restorer:

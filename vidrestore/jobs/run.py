@@ -307,7 +307,7 @@ def result_warnings(
         yield f"{retried} clips went beyond half precision and were restored again in fp32"
     # deblur leaves sharp frames as they are, which is no surprise
     for task, change in changes:
-        if change.unchanged and task != "deblur":
+        if change.unchanged and not change.shakes:
             frames_of_all = f"{change.unchanged} of {change.frames} frames"
             yield f"no {TASKS[task].removes} was found in {frames_of_all}, which stay as they are"
     measured = [scene for scene in scenes if scene.rms]

@@ -29,7 +29,7 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.task_weights import load_for
-from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.options import DENOISE, ENLARGE, RestoreOptions
 from vidrestore.settings.tasks import TASKS
 from vidrestore.weights import Model
 from vidrestore.working import steps
@@ -87,11 +87,11 @@ class PictureRestorer:
             raise OptionError(
                 f"tile must be a multiple of {form.multiple} for {model.card.name}, got {self.tile}"
             )
-        if form.scale > 1 and task != "sr":
+        if form.scale > 1 and task not in ENLARGE:
             raise CheckpointError(
                 f"{model.card.name}: enlarges {form.scale} times, but {task} keeps the size; use sr"
             )
-        if task != "denoise" and getattr(self.network, "takes_sigma", False):
+        if task not in DENOISE and getattr(self.network, "takes_sigma", False):
             raise OptionError(f"{options.model} takes the noise's level, so it is for denoise alone")
         self.precision = options.precision
         self.on_gpu = device.type != "cpu"
