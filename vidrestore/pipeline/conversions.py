@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.errors import OptionError
 from vidrestore.media.reading.coding_loss import WITHIN
 from vidrestore.models.dust import dct_dictionary
@@ -376,8 +377,8 @@ class RgbConversion:
     def _rgb(self, samples: Samples) -> Tensor:
         """Return (T, 3, H, W) of all frames on the network's device: all colour is converted there."""
         count, step = len(samples.frames), self._frames_at_once(1)
-        parts = (samples.grey(slice(start, start + step)) for start in range(0, count, step))
-        return torch.cat([self._rgb_of(part) for part in parts])
+        parts = (slice(start, start + step) for start in range(0, count, step))
+        return torch.cat([*dealt(lambda part: self._rgb_of(samples.grey(part)), parts)])
 
     def _rgb_of(self, planes: Planes) -> Tensor:
         return yuv_to_rgb(planes, self.video.format, self.video.colour, self.video.height).to(self.device)

@@ -118,7 +118,7 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
     # values become those of the fields' types, and are then checked strictly
     if not isinstance(values, dict):
         raise error(f"{place} must be an object, found {values!r:.{_LONGEST_VALUE}}")
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)  # type: ignore[arg-type]
     values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
     try:
         # as JSON, where lists are the form of tuples; TOML's dates become strings
@@ -130,6 +130,11 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
     except VidRestoreError as problem:
         raise error(f"{place}: {problem}") from problem
     return instance
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 @cache

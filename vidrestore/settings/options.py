@@ -41,6 +41,7 @@ Input = Literal["auto", "compressed", "clean"]
 Scanned = Literal["auto", "progressive", "tff", "bff", "film"]
 Haze = Literal["auto", "always"]
 Dust = Literal["auto", "always"]
+Filled = Literal["fill", "keep"]
 # what an option alters; only the first three make another file, and only the first two other frames in it
 Scope = Literal[
     "pixels",  # the restored pixels
@@ -385,6 +386,13 @@ class RestoreOptions(Options):
         input_option(help="Deinterlace, one frame per field: 25 fps become 50."),
         About("file"),
     ] = False
+    dropouts: Annotated[
+        Filled,
+        input_option(
+            help="Dropouts of a tape: filled from the fields before and after, or kept.", metavar="fill|keep"
+        ),
+        About("file"),
+    ] = "fill"
     strict: Annotated[
         bool,
         input_option(help="Fail if captions, HDR10+ or the like would be lost."),
@@ -480,6 +488,7 @@ class RestoreKeywords(TypedDict, total=False):
     fps: Number | None
     scan: Scanned
     double_rate: bool
+    dropouts: Filled
     strict: bool
     drop: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     tags: bool

@@ -51,6 +51,7 @@ class VideoReader:
         threads: int = 0,  # of the decoder; 0 for one per core
         scan: str | None = None,  # the option of that name: fields become whole frames
         double_rate: bool = False,  # one frame per field
+        dropouts: str = "fill",  # the option of that name
         fps: Fraction | None = None,  # pictures per second of a folder, pattern or glob of pictures
         losses: bool = False,  # frames carry the loss of coding; decoding then has one thread
     ) -> None:
@@ -75,7 +76,7 @@ class VideoReader:
         self._deinterlacer: Deinterlacer | None = None
         self._problem: MediaError | None = None  # why fields are left that are to become frames
         if scan is not None:
-            self._deinterlace(scan, fields=double_rate)
+            self._deinterlace(scan, fields=double_rate, fill=dropouts == "fill")
 
     @classmethod
     def of(cls, source: str | Source, options: RestoreOptions, *, losses: bool = False) -> Self:
@@ -85,6 +86,7 @@ class VideoReader:
             threads=options.threads,
             scan=options.scan,
             double_rate=options.double_rate,
+            dropouts=options.dropouts,
             fps=options.fps,
             losses=losses,
         )
@@ -110,7 +112,7 @@ class VideoReader:
         self.warnings = (*pictures.warnings, *filter(None, found))
         return info
 
-    def _deinterlace(self, request: str, *, fields: bool) -> None:
+    def _deinterlace(self, request: str, *, fields: bool, fill: bool) -> None:
         """Find the scan and its filters; `info` describes their output. Raises MediaError if what is asked
         for can't be done.
         """
@@ -128,7 +130,7 @@ class VideoReader:
             return
         # fields become frames from here on
         try:
-            self._deinterlacer = Deinterlacer(self.source.name, video, scan, fields=fields)
+            self._deinterlacer = Deinterlacer(self.source.name, video, scan, fields=fields, fill=fill)
         except MediaError as error:
             if fields or request != "auto":
                 raise
