@@ -6,7 +6,7 @@ from held_out_noise import blurred
 from numpy.typing import NDArray
 
 from vidrestore.media.writing.recompress import recompress
-from vidrestore.noise.features import WITHIN, motion_of, plane_features
+from vidrestore.noise.features import WITHIN_ROW, motion_of, plane_features
 from vidrestore.noise.meter import PHOTO_NOISE, NoiseMeter, PlaneNoise, noise_in_words
 
 Picture = NDArray[np.float32]
@@ -211,7 +211,7 @@ def test_texture_favours_a_few_frequencies_and_noise_none():
         for _ in range(12 * 16)
     ]
     texture = np.block([waves[16 * row : 16 * row + 16] for row in range(12)])[None].astype(np.float32) * 20
-    quiet, busy = (plane_features([tuple(planes)])[0][WITHIN, -2:] for planes in (noise, texture))
+    quiet, busy = (plane_features([tuple(planes)])[0][WITHIN_ROW, -2:] for planes in (noise, texture))
     assert (busy > quiet + 0.15).all()
 
 
