@@ -26,8 +26,8 @@ from vidrestore.pixels.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.settings.options import RestoreKeywords, RestoreOptions, Scope, changed_values, chosen_options
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
-OVERSHOOT = 0.5  # of float frames below 0 and above 1
-MEMORY = "frames in memory"  # the source in events
+MOST_BEYOND = 0.5  # of float frames below 0 and above 1
+MEMORY_SOURCE = "frames in memory"  # the source in events
 
 Frames = TypeVar("Frames", NDArray[Any], Tensor)
 
@@ -108,6 +108,7 @@ class Restorer:
 
     def __call__(self, source: Any, output: Any = None, *, on_event: Listener | None = None) -> Any:
         """Restore an array, a tensor, a file or an iterable of frames."""
+        # a file: by the same path as `restore`
         if isinstance(source, str | os.PathLike):
             with self._working(on_event) as listen:
                 request = request_for(source, output, self._step)
@@ -116,6 +117,7 @@ class Restorer:
             raise OptionError(
                 f"expected an array, a file or an iterable of frames, got {type(source).__name__}"
             )
+        # frames in memory have no streams, and no place to resume from
         if output is not None:
             raise OptionError("`output` is for files; frames in memory are returned")
         if settings := changed_values(self.options, "file", "streams", "call", "job"):
@@ -151,6 +153,7 @@ class Restorer:
     ) -> Generator[Frames]:
         with self._working(on_event) as listen:
             iterator = iter(frames)
+            # the first frame decides type and size, so that none is taken before one is asked for
             if (first := next(iterator, None)) is None:
                 return
             height, width = _check_shape(first, 3)[:2]
@@ -159,7 +162,7 @@ class Restorer:
             steps = Steps([self._step], [self._loaded(self._step)], video)
             decoded = _decoded(chain([first], iterator), first)
             with closing(steps.frames(decoded, steps.first.timeline([]))) as restored:
-                for frame in counted(restored, MEMORY, count, "restore", listen):
+                for frame in counted(restored, MEMORY_SOURCE, count, "restore", listen):
                     self._check_cancelled()
                     yield _like(first, frame)
 
@@ -193,6 +196,7 @@ class Restorer:
 def _joined(frames: Iterator[Any], count: int) -> Any:
     """Return `count` frames as one array or tensor."""
     first = next(frames)
+    # the first result has the size and type of all
     empty = torch.empty if isinstance(first, Tensor) else np.empty
     joined = empty((count, *first.shape), dtype=first.dtype)
     for number, frame in enumerate(chain([first], frames)):
@@ -217,6 +221,7 @@ def _way_to(frames: Any, shape: tuple[int, ...], dimensions: int) -> str:
     """Return the expression that makes what is expected of something else, after a semicolon; empty for what
     can't be recognised.
     """
+    # the ways to `T, H, W, C` and `H, W, C`
     order = (0, 2, 3, 1) if dimensions == 4 else (1, 2, 0)
     transpose = "permute" if isinstance(frames, Tensor) else "transpose"
     ways = {
@@ -255,7 +260,7 @@ def _check_range(frames: NDArray[Any]) -> None:
     is left by filters that overshoot.
     """
     least, most = float(frames.min()), float(frames.max())
-    if frames.dtype != np.uint8 and not (least >= -OVERSHOOT and most <= 1 + OVERSHOOT):
+    if frames.dtype != np.uint8 and not (least >= -MOST_BEYOND and most <= 1 + MOST_BEYOND):
         raise OptionError(
             f"float frames hold 0 to 1, these {least:g} to {most:g}; divide 0 to 255 by 255 (or pass uint8), "
             "scale other ranges"
@@ -264,6 +269,7 @@ def _check_range(frames: NDArray[Any]) -> None:
 
 def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:
     """Return the same samples, uint8 or float32, as an array."""
+    # without a copy where that can be
     if isinstance(frames, Tensor):
         if frames.layout is not torch.strided or frames.is_meta:
             raise OptionError(

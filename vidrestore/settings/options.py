@@ -41,6 +41,7 @@ Input = Literal["auto", "compressed", "clean"]
 Scanned = Literal["auto", "progressive", "tff", "bff", "film"]
 Haze = Literal["auto", "always"]
 Dust = Literal["auto", "always"]
+Filled = Literal["fill", "keep"]
 # what an option alters; only the first three make another file, and only the first two other frames in it
 Scope = Literal[
     "pixels",  # the restored pixels
@@ -54,7 +55,7 @@ Chosen = TypeVar("Chosen")
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MOST_THREADS = 1024
 LEAST_TILE = 64
-MOST_PIXELS = 1 << 16  # a side
+LONGEST_SIDE = 1 << 16  # pixels
 MOST_SECONDS = 366 * 24 * 3600
 MOST_RATE = 10_000  # frames per second
 
@@ -293,7 +294,7 @@ class RestoreOptions(Options):
     ] = 4
     height: Annotated[
         Whole | None,
-        Field(ge=2, le=MOST_PIXELS, multiple_of=2),
+        Field(ge=2, le=LONGEST_SIDE, multiple_of=2),
         quality_option(help="Output height in pixels, such as 1080, instead of --scale.", metavar="LINES"),
         About("pixels", ENLARGE),
     ] = None
@@ -385,6 +386,13 @@ class RestoreOptions(Options):
         input_option(help="Deinterlace, one frame per field: 25 fps become 50."),
         About("file"),
     ] = False
+    dropouts: Annotated[
+        Filled,
+        input_option(
+            help="Dropouts of a tape: filled from the fields before and after, or kept.", metavar="fill|keep"
+        ),
+        About("file"),
+    ] = "fill"
     strict: Annotated[
         bool,
         input_option(help="Fail if captions, HDR10+ or the like would be lost."),
@@ -429,7 +437,7 @@ class RestoreOptions(Options):
     threads: Threads = 0
     tile: Annotated[
         Whole | None,
-        Field(ge=LEAST_TILE, le=MOST_PIXELS),
+        Field(ge=LEAST_TILE, le=LONGEST_SIDE),
         machine_option(
             help="Largest side of a tile in pixels: 64, 72, ...",
             metavar="N|auto",
@@ -440,6 +448,7 @@ class RestoreOptions(Options):
     ] = None
 
     def __post_init__(self) -> None:
+        # words that name nothing, then options that exclude each other
         if unknown := {word for word in self.drop if word not in DROPPABLE and not word.isdecimal()}:
             raise OptionError(
                 f"drop must be of {', '.join(DROPPABLE)} and numbers of streams, found "
@@ -479,6 +488,7 @@ class RestoreKeywords(TypedDict, total=False):
     fps: Number | None
     scan: Scanned
     double_rate: bool
+    dropouts: Filled
     strict: bool
     drop: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     tags: bool
