@@ -269,6 +269,14 @@ def test_faint_grain_that_counts_as_more_in_a_photograph_does_not_in_a_drawing()
     assert found.sigma == gauge.noise()[0].sigma < PHOTO_NOISE.coarse
 
 
+def test_a_drawing_and_a_smooth_ramp_have_no_noise():
+    drawing = np.kron(np.random.default_rng(3).integers(60, 180, (32, 40)), np.ones((8, 8)))
+    ramp = np.rint(np.add.outer(np.linspace(20, 120, 256), np.linspace(0, 100, 320)))
+    for picture in (drawing, ramp):
+        (found,) = noise_of_photograph(picture.astype(np.float32))
+        assert found.sigma == 0
+
+
 def test_noise_of_planes_is_divided_by_their_norms():
     frames = [(frame,) for frame in with_noise(scene(), 10.0)]
     whole, divided = NoiseMeter(1, colour=False), NoiseMeter(1, colour=False, norms=(0.5,))

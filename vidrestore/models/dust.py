@@ -92,7 +92,8 @@ def dct_dictionary(patch: int, atoms: int) -> Tensor:
     side = math.isqrt(atoms)
     position = torch.arange(patch, dtype=torch.float64) + 0.5
     frequency = torch.arange(side, dtype=torch.float64)
-    cosines = torch.cos(math.pi / side * position[:, None] * frequency) * math.sqrt(2 / side)
+    angles = math.pi / side * position[:, None] * frequency
+    cosines = torch.cos(angles) * math.sqrt(2 / side)
     cosines[:, 0] /= math.sqrt(2)
     return torch.kron(cosines, cosines).float()
 
