@@ -166,8 +166,8 @@ def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int
 
 
 def turned(groups: Tensor, patch: int, rng: np.random.Generator, *, upright: bool = False) -> Tensor:
-    """Mirror and, unless `upright`, transpose (B, T, N) at random, by the square's eight symmetries, and reverse
-    time.
+    """Mirror and, unless `upright`, transpose (B, T, N) at random, by the eight symmetries of the square, and
+    reverse time.
     """
     squares = groups.unflatten(-1, (patch, patch))
     squares = squares.flip([axis for axis in (1, 2, 3) if rng.random() < 0.5])
