@@ -467,7 +467,7 @@ def fit(path: Path, sources: list[Path]) -> None:
     held_out_count = sum(each.held_out for each in every)
     if not 0 < held_out_count < len(every):
         sys.exit(
-            f"fit_noise.py: {held_out_count} of {len(every)} samples are held out, but some must be and some not; "
+            f"fit_noise.py: {held_out_count} of {len(every)} samples are held out, where some must be; "
             f"each is with a probability of {HELD_OUT_SHARE:.0%}: make more samples, 40 at least"
         )
     fitted_to, judged = (
