@@ -45,9 +45,16 @@ def restore_frames(
 
     uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped; far beyond is an error). OpenCV has B'G'R',
     which nothing shows: pass `frames[..., ::-1]`, and reverse the result likewise. The frames are
-    those that `vidrestore.restore` writes for a video with these pixels; the arguments are as there, but for
-    what concerns files. The task `sr` returns frames four times larger. A `Restorer` keeps the weights for
-    further calls. Raises VidRestoreError.
+    those that `vidrestore.restore` writes for a video with these pixels. A `Restorer` keeps the weights for
+    further calls. Raises VidRestoreError, also for options that concern files.
+
+    Args:
+        frames (array or tensor): The frames (T, H, W, 3), uint8 or any float type.
+        task (str): As that of `vidrestore.restore`; default "denoise"; "sr" returns frames four times larger.
+        options (RestoreOptions): Settings of the restoration; default None: those of `RestoreOptions()`.
+        on_event (callable): Called with every event of the call; what it raises ends the call and is raised
+            here; default None: events are only logged.
+        overrides: Fields of RestoreOptions by name (`sigma=20`), which win over `options`.
     """
     restorer = Restorer(task, options=options, **overrides)
     if not isinstance(frames, np.ndarray | Tensor):
@@ -72,6 +79,11 @@ class Restorer:
     It does one thing at a time and is not safe to share between threads: a call while another runs, or an
     iterator is not exhausted or closed, raises VidRestoreError. Make one for each thread. Raises
     VidRestoreError for a wrong task, option or model. As a context manager it is closed at the end.
+
+    Args:
+        task (str): As that of `vidrestore.restore`; default "denoise".
+        options (RestoreOptions): Settings of the restoration; default None: those of `RestoreOptions()`.
+        overrides: Fields of RestoreOptions by name (`sigma=20`), which win over `options`.
     """
 
     def __init__(
@@ -107,7 +119,15 @@ class Restorer:
     ) -> Generator[Frames]: ...
 
     def __call__(self, source: Any, output: Any = None, *, on_event: Listener | None = None) -> Any:
-        """Restore an array, a tensor, a file or an iterable of frames."""
+        """Restore frames or a file, and return what was restored: the same type for an array or a tensor, an
+        iterator for an iterable, a Summary for a file.
+
+        Args:
+            source: An array or tensor (T, H, W, 3), an iterable of arrays or tensors (H, W, 3), or the path
+                of a file.
+            output (str or path): File to write if `source` is a file; default None: one beside it.
+            on_event (callable): Called with every event of the call; default None: events are only logged.
+        """
         # a file: by the same path as `restore`
         if isinstance(source, str | os.PathLike):
             with self._working(on_event) as listen:

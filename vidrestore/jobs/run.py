@@ -55,12 +55,22 @@ def restore(
         summary = vidrestore.restore("in.mp4", "out.mp4", task="denoise", sigma=20)
         vidrestore.restore("small.mkv", task="sr", scale=2, on_event=print)
 
-    `source` is a path, or "-" for y4m video on standard input; `output` likewise. `overrides`, such as
-    `sigma=20`, are fields of RestoreOptions and win over `options`. `on_event` is called with each event;
-    what it raises ends the run and is raised here. Raises VidRestoreError, if possible before any work; then
-    nothing is written. A run that ends early leaves what it has finished in the folder OUTPUT.vidrestore, and
-    the same call resumes from there; once the output is finished, the same call does nothing. Events are also
-    logged, by the logger `vidrestore`.
+    Returns a Summary. Raises VidRestoreError, if possible before any work; then nothing is written. A run
+    that ends early leaves what it has finished in the folder OUTPUT.vidrestore, and the same call resumes
+    from there; once the output is finished, the same call does nothing. Events are also logged, by the logger
+    `vidrestore`.
+
+    Args:
+        source (str or path): Video, photo, folder or pattern of pictures to restore; "-" for a y4m video on
+            standard input.
+        output (str or path): File to write, or a folder for it; "-" for a y4m video on standard output;
+            default None: a file beside the source, named after the task.
+        task (str): "denoise", "dehaze", "derain", "desnow", "deblur", "deflicker", "dedust" or "sr"; default
+            "denoise".
+        options (RestoreOptions): Settings of the restoration; default None: those of `RestoreOptions()`.
+        on_event (callable): Called with every event of the run; what it raises ends the run and is raised
+            here; default None: events are only logged.
+        overrides: Fields of RestoreOptions by name (`sigma=20`), which win over `options`.
     """
     step_options = chosen_options(RestoreOptions, options, overrides)
     request = request_for(source, output, Step(task, step_options))

@@ -87,6 +87,11 @@ class TrainingConfig(Schedule):
         75.0,
     )
     clip_noise: bool = True  # clip and round noisy patches as a video file holds them; never measurements
+    # "psnr" is the mean logarithm of each group's squared error, so that groups count alike
+    loss: Literal["squared", "psnr"] = "squared"
+    # DUST's sensing matrix at the start of a run without initial weights: by Glorot's rule, as in the paper,
+    # or the principal components of patches in batches of the first 1,600 steps, the best for linear recovery
+    sensing: Literal["glorot", "principal"] = "glorot"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,6 +181,8 @@ class DataConfig(FootageConfig):
     strides: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)] = (8, 12, 16)
     groups_per_window: AtLeastOne = 280
     frames: AtLeastOne = 20  # length of a group
+    # mirror groups, but don't transpose them: a sensing matrix of few rows is made for upright pictures
+    upright: bool = False
     # times that a group is trained on, with new noise each time, before it is replaced
     reuse: AtLeastOne = 6
     pool: int = 24_000  # most groups in memory

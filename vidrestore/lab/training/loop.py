@@ -227,6 +227,8 @@ class Run:
         on_event(Reached("read"))
         with self.group.first_before_others():
             source, held_out = make_data(self.config, self.network, reading)
+        if not self.step and not self.init:
+            self.learner.objective.start((self.network, self.learner.average), source)
         steps = range(self.step, settings.steps)
         generated = source.batches(steps, settings.batch, reading.workers, self.group.share)
         with worker_errors(), closing(generated):

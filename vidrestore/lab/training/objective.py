@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -27,11 +27,12 @@ from vidrestore.lab.training.config import (
     RunConfig,
     TrainingConfig,
 )
-from vidrestore.lab.training.data.batches import WHOLE_BATCH, Share
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.footage import back_and_forth
 from vidrestore.lab.training.data.pairs import HeldOutPairs, HeldOutPictures, task_indices
 from vidrestore.lab.training.data.super_resolution import HeldOutClips
 from vidrestore.lab.training.training_events import Metrics
+from vidrestore.models.dust import Dust
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
@@ -106,6 +107,10 @@ class Objective(ABC):
         """Raise ConfigError if the network can't take the data of a configuration."""
         return
 
+    def start(self, networks: Iterable[nn.Module], source: BatchSource) -> None:
+        """Initialise the networks of a new run by the data, if its settings ask for that."""
+        return
+
 
 class GroupObjective(Objective):
     """Groups of patches with noise: the weighted squared error of `batch_loss`."""
@@ -130,6 +135,21 @@ class GroupObjective(Objective):
                 f"{config.path}: [parameters] rate is {stated:g}, but model.measurements is a rate of "
                 f"{rate:.{CARD_RATE_DIGITS}g}; remove it: the card follows the measurements"
             )
+        if self.settings.sensing == "principal" and (rate is None or not isinstance(network, Dust)):
+            raise ConfigError(
+                f'{config.path}: training.sensing = "principal" is for DUST with [model] measurements; '
+                "remove it"
+            )
+
+    def start(self, networks: Iterable[nn.Module], source: BatchSource) -> None:
+        """Set the sensing matrix to the principal components of the data, if that is asked for."""
+        if self.settings.sensing == "glorot":
+            return
+        batches = (source.batch(step, self.settings.batch)[0] for step in STARTING_STEPS)
+        groups = torch.cat([batch[:, ::STARTING_STRIDE].double() for batch in batches])
+        for network in networks:
+            dust = cast("Dust", network)
+            dust.set_sensing(principal_components(groups, len(dust.sensing), self.settings).to(dust.sensing))
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
@@ -266,6 +286,9 @@ def objective_of(config: RunConfig, share: Share = WHOLE_BATCH) -> Objective:
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
 GROUPS_AT_ONCE = 200  # groups validated at once
+LEAST_GROUP_ERROR = 3.0  # grey levels squared, 43 dB; groups with a smaller one have less weight in "psnr"
+# principal components: the steps whose batches are taken, every how many frames, rounds of weighting groups
+STARTING_STEPS, STARTING_STRIDE, STARTING_ROUNDS = range(0, 1600, 25), 5, 5
 CARD_RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
@@ -315,12 +338,30 @@ def batch_loss(
     settings: TrainingConfig,
     share: Share = WHOLE_BATCH,
 ) -> Tensor:
-    """Return the mean squared error of the restored groups, in grey levels; with noise, weighted so that
-    levels count alike. `seed` is that of the noise.
+    """Return the mean squared error of the restored groups, in grey levels, or with the loss "psnr" the mean
+    of its logarithm; with noise, weighted so that levels count alike. `seed` is that of the noise.
     """
     restored = restored_groups(network, clean, sigma, seed, settings, share)
-    error = (restored - clean[share.of(len(clean))]).square().mean()
+    squares = (restored - clean[share.of(len(clean))]).square()
+    if settings.loss == "psnr":
+        logarithm: Tensor = (squares.mean((1, 2)) + LEAST_GROUP_ERROR).log().mean()
+        return logarithm
+    error = squares.mean()
     return error / sigma**LOSS_POWER if sigma else error
+
+
+def principal_components(groups: Tensor, count: int, settings: TrainingConfig) -> Tensor:
+    """Return the (count, N) orthonormal rows A with the least loss of A^T A s for patches s of groups
+    (P, T, N).
+    """
+    weights = groups.new_ones(len(groups))
+    for _ in range(STARTING_ROUNDS if settings.loss == "psnr" else 1):
+        patches = (groups * weights.sqrt()[:, None, None]).flatten(0, 1)
+        vectors: Tensor = torch.linalg.eigh(patches.mT @ patches).eigenvectors  # the strongest last
+        rows = vectors[:, -count:].flip(1).mT
+        rest = groups - groups @ rows.mT @ rows
+        weights = 1 / (rest.square().mean((1, 2)) + LEAST_GROUP_ERROR)  # the derivative of the loss
+    return rows
 
 
 @torch.no_grad()

@@ -85,7 +85,7 @@ class GroupPool(BatchSource):
         choices = [window.groups for window in self.windows if lowest <= window.sigma <= highest]
         windows = [choices[number] for number in rng.integers(len(choices), size=size)]
         groups = torch.stack([groups[rng.integers(len(groups))] for groups in windows])
-        return turned(groups.float(), self.patch, rng), sigma
+        return turned(groups.float(), self.patch, rng, upright=self.config.upright), sigma
 
     def advance(self, count: int) -> None:
         """Update the windows to those after `count` groups were drawn; the pool begins a quarter full."""
@@ -165,9 +165,11 @@ def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int
     return torch.cat(groups)[:count]
 
 
-def turned(groups: Tensor, patch: int, rng: np.random.Generator) -> Tensor:
-    """Mirror and transpose (B, T, N) at random, by the square's eight symmetries, and reverse time."""
+def turned(groups: Tensor, patch: int, rng: np.random.Generator, *, upright: bool = False) -> Tensor:
+    """Mirror and, unless `upright`, transpose (B, T, N) at random, by the eight symmetries of the square, and
+    reverse time.
+    """
     squares = groups.unflatten(-1, (patch, patch))
     squares = squares.flip([axis for axis in (1, 2, 3) if rng.random() < 0.5])
-    transposed: Tensor = squares.transpose(2, 3) if rng.random() < 0.5 else squares
+    transposed: Tensor = squares.transpose(2, 3) if rng.random() < 0.5 and not upright else squares
     return transposed.flatten(2)
