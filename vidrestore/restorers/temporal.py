@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vidrestore.cores import dealt
 from vidrestore.errors import OptionError
+from vidrestore.models.matching import maps_of_means
 from vidrestore.pixels.clips import Bounds
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import torch_device
@@ -126,5 +127,15 @@ class TemporalRestorer:
 
 def means_around(maps: Tensor, side: int) -> Tensor:
     """Return the means of maps (B, C, H, W) over squares of an odd side in pixels, inside the picture."""
-    columns = F.avg_pool2d(maps, (side, 1), 1, (side // 2, 0), count_include_pad=False)
-    return F.avg_pool2d(columns, (1, side), 1, (0, side // 2), count_include_pad=False)
+    height, width = maps.shape[-2:]
+    around = F.pad(maps, [side // 2] * 4).flatten(0, 1)
+    shares = [_inside(length, side, maps) for length in (height, width)]
+    means = maps_of_means(around, side).unflatten(0, maps.shape[:2])
+    return means / (shares[0][:, None] * shares[1])
+
+
+def _inside(length: int, side: int, like: Tensor) -> Tensor:
+    """Return (length,): the share of the pixels around each of a line that lie on the line."""
+    places = torch.arange(length, device=like.device, dtype=like.dtype)
+    before, after = places.clamp(max=side // 2), (length - 1 - places).clamp(max=side // 2)
+    return (before + after + 1) / side
