@@ -193,7 +193,8 @@ def _block_difference(pictures: Tensor, reference: Tensor, beyond: Sequence[int]
     padded, side = F.pad(difference, beyond, mode="replicate"), 2 * beyond[0] + 1
     if is_traced():  # an exporter has no strides
         return F.avg_pool2d(padded, side, 1)
-    return maps_of_means(padded.flatten(0, 1), side).unflatten(0, difference.shape[:2])
+    means: Tensor = maps_of_means(padded.flatten(0, 1), side).unflatten(0, difference.shape[:2])
+    return means
 
 
 def _subpixel_offset(

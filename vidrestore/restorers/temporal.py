@@ -130,7 +130,7 @@ def means_around(maps: Tensor, side: int) -> Tensor:
     height, width = maps.shape[-2:]
     around = F.pad(maps, [side // 2] * 4).flatten(0, 1)
     shares = [_inside(length, side, maps) for length in (height, width)]
-    means = maps_of_means(around, side).unflatten(0, maps.shape[:2])
+    means: Tensor = maps_of_means(around, side).unflatten(0, maps.shape[:2])
     return means / (shares[0][:, None] * shares[1])
 
 
