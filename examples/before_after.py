@@ -1,7 +1,7 @@
-"""A picture of one frame, its left half as given and its right half restored, as in the README.
+"""A picture of one frame, its left half as given and its right half restored, or the whole of both.
 
 python examples/before_after.py GIVEN RESTORED [-o before-after.png|.jpg] [--frame N] [--zoom 2] [--crop
-WxH+LEFT+TOP]
+WxH+LEFT+TOP] [--beside]
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def main() -> None:
         default=(slice(None), slice(None)),
         help="part of the frame, WxH+LEFT+TOP; all unless told",
     )
+    parser.add_argument("--beside", action="store_true", help="both whole, side by side, as in the README")
     arguments = parser.parse_args()
     try:
         before, after = (
@@ -49,7 +50,10 @@ def main() -> None:
         parser.exit(error.exit_code, f"{parser.prog}: {error}\n")
     if before.shape != after.shape:
         parser.error(f"the frames differ in size: {before.shape[1::-1]} and {after.shape[1::-1]}")
-    write(arguments.output, split(before[arguments.crop], after[arguments.crop], arguments.zoom))
+    given, restored = before[arguments.crop], after[arguments.crop]
+    if arguments.beside:
+        given, restored = np.concatenate([given] * 2, axis=1), np.concatenate([restored] * 2, axis=1)
+    write(arguments.output, split(given, restored, arguments.zoom))
     print(f"{arguments.output}: {arguments.output.stat().st_size / 1000:.0f} kB")
 
 

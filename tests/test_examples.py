@@ -89,7 +89,7 @@ def test_the_video_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository
     assert all(17 < sigma < 22 for scene in found.scenes for sigma in scene.sigma)
 
 
-def test_before_after_is_half_of_each(tmp_path, script):
+def test_before_after_is_half_of_each_or_both_side_by_side(tmp_path, script):
     for name, number in (("before.mkv", 1), ("after.mkv", 9)):
         pictures = [sample_planes("yuv444p", number + step) for step in range(2)]
         smooth = [tuple(plane // 4 + 90 for plane in planes) for planes in pictures]
@@ -105,6 +105,10 @@ def test_before_after_is_half_of_each(tmp_path, script):
     part = tmp_path / "part.jpg"
     assert script("before_after")(*arguments[:4], "--crop", "24x16+8+4", "--zoom", 1, "-o", part) == (0, "")
     assert np.abs(rgb(part)[:, :10] - rgb(tmp_path / "before.mkv", 1)[4:20, 8:18]).mean() < 6
+    assert script("before_after")(*arguments[:4], "--zoom", 1, "--beside", "-o", output) == (0, "")
+    both = rgb(output)
+    assert both.shape == (48, 128, 3)
+    assert np.abs(both[:, 66:] - rgb(tmp_path / "after.mkv", 1)[:, 2:]).max() <= 2
     assert script("before_after")(*arguments[:4], "--crop", "24x16")[0] == 2
 
 

@@ -144,10 +144,13 @@ def _changes(details: Mapping[str, Any]) -> str:
     words = ""
     for changes in details.get("changes", ()):
         task, mean = changes["task"], changes["mean"]
-        note = f": little {TASKS[task].removes} found" if mean < LITTLE else ""
-        note += "; if you see some, use `haze=always`" if note and task == "dehaze" else ""
-        note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
-        if task == "deblur" and "undone" in changes:
+        note = ""
+        if mean < LITTLE:
+            advice = TASKS[task].advice
+            note = f": little {TASKS[task].removes} found" + (f"; {advice}" if advice else "")
+        elif mean > MUCH:
+            note = ": if that is too much, set a strength below 1"
+        if "undone" in changes:
             note = f": {_deblurred(changes)}"
         if "specks" in changes:
             note = f": {changes['specks']:.3g} specks a frame" if changes["specks"] else ": no dust found"

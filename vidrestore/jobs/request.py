@@ -12,6 +12,7 @@ from vidrestore.errors import OptionError
 from vidrestore.files.regular import digest
 from vidrestore.media.formats.source import Source, SourceIdentity, Target
 from vidrestore.settings.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
+from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.restorers.base import Restorer
@@ -41,7 +42,8 @@ class Step:
     @property
     def removes_loss(self) -> bool:
         """True if a photograph's loss of coding is removed before the task."""
-        return self.task == "dehaze" and self.options.model is None
+        amplifies = self.task in TASKS and TASKS[self.task].amplifies_loss
+        return amplifies and self.options.model is None
 
 
 def load_step(step: Step) -> Restorer:
@@ -59,6 +61,7 @@ class LoadedSteps:
     def __call__(self, step: Step, begin: Callable[[], None] = lambda: None) -> Restorer:
         """Return the restorer of a step; `begin` is called before it is loaded."""
         key = {"task": step.task} | values_of(step.options, "pixels", "machine")
+        # a step that differs only by files has the same network
         for loaded, restorer in self._loaded:
             if loaded == key:
                 return restorer
@@ -128,6 +131,7 @@ class Request:
         from vidrestore.weights.manifest import read_manifest, sha256_of
 
         cards, weights = read_manifest().values(), dict[str, str]()
+        # of a file its content, which may change under its name; of bundled weights their record
         for task, model in ((step.task, step.options.model) for step in self.steps):
             if model and is_file(model):
                 with suppress(OSError):  # an address of a hub names a revision
@@ -145,6 +149,7 @@ def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    # sets in order, numbers alike however they were given
     if isinstance(value, frozenset):
         return sorted(value)
     if is_dataclass(value) and not isinstance(value, type):

@@ -131,6 +131,22 @@ def luma_of(pictures: Tensor) -> Tensor:
     return luma
 
 
+def means_around(maps: Tensor, side: int) -> Tensor:
+    """Return the means of maps (B, C, H, W) over squares of an odd side in pixels, inside the picture."""
+    height, width = maps.shape[-2:]
+    around = F.pad(maps, [side // 2] * 4).flatten(0, 1)
+    shares = [_inside(length, side, maps) for length in (height, width)]
+    means: Tensor = maps_of_means(around, side).unflatten(0, maps.shape[:2])
+    return means / (shares[0][:, None] * shares[1])
+
+
+def _inside(length: int, side: int, like: Tensor) -> Tensor:
+    """Return (length,): the share of the pixels around each of a line that lie on the line."""
+    places = torch.arange(length, device=like.device, dtype=like.dtype)
+    before, after = places.clamp(max=side // 2), (length - 1 - places).clamp(max=side // 2)
+    return (before + after + 1) / side
+
+
 def _pyramid(pictures: Tensor) -> list[Tensor]:
     levels = [pictures]
     while len(levels) < LEVELS:

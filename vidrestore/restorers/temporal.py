@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.cores import dealt
 from vidrestore.errors import OptionError
-from vidrestore.models.matching import maps_of_means
 from vidrestore.pixels.clips import Bounds
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import torch_device
@@ -91,11 +89,11 @@ class TemporalRestorer:
             return
 
         # A look depends on its neighbours, of which there are fewer at the ends of a scene: those in its key.
-        places = range(max(0, keep[0] - self.looks), min(last, keep[1] - 1 + self.looks) + 1)
-        keys = {
-            place: (first + max(0, place - self.reach), first + place, first + min(last, place + self.reach))
-            for place in places
-        }
+        begin, end = max(0, keep[0] - self.looks), min(last, keep[1] - 1 + self.looks)
+        keys = {}
+        for place in range(begin, end + 1):
+            earliest, latest = max(0, place - self.reach), min(last, place + self.reach)
+            keys[place] = first + earliest, first + place, first + latest
         stages = steps(("looks", "restored"), self.shares)
         next(stages)
         with torch.inference_mode():
@@ -123,19 +121,3 @@ class TemporalRestorer:
 
     def count(self, number: int, place: int, clip: Tensor, looks: dict[int, Any], cache: ResultCache) -> None:
         """Count what was found in a frame of the video, whose number there is given."""
-
-
-def means_around(maps: Tensor, side: int) -> Tensor:
-    """Return the means of maps (B, C, H, W) over squares of an odd side in pixels, inside the picture."""
-    height, width = maps.shape[-2:]
-    around = F.pad(maps, [side // 2] * 4).flatten(0, 1)
-    shares = [_inside(length, side, maps) for length in (height, width)]
-    means: Tensor = maps_of_means(around, side).unflatten(0, maps.shape[:2])
-    return means / (shares[0][:, None] * shares[1])
-
-
-def _inside(length: int, side: int, like: Tensor) -> Tensor:
-    """Return (length,): the share of the pixels around each of a line that lie on the line."""
-    places = torch.arange(length, device=like.device, dtype=like.dtype)
-    before, after = places.clamp(max=side // 2), (length - 1 - places).clamp(max=side // 2)
-    return (before + after + 1) / side

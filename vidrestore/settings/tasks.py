@@ -22,6 +22,8 @@ class Task:
     has_published: published networks of other authors (`family=spandrel`) do it
     compares_frames: it does nothing to a single picture
     keeps_noise: noise is the same afterwards, so that a later step can take it as measured on the source
+    amplifies_loss: a photograph's loss of coding is removed before it, unless a network is named
+    advice: the words for someone who sees what it didn't find; keywords in backticks
     """
 
     name: str
@@ -35,6 +37,8 @@ class Task:
     has_published: bool = True
     compares_frames: bool = False
     keeps_noise: bool = False
+    amplifies_loss: bool = False
+    advice: str = ""
 
 
 _ALL = (
@@ -68,6 +72,8 @@ _ALL = (
         """,
         degradations=("haze",),
         has_published=False,
+        amplifies_loss=True,
+        advice="if you see some, use `haze=always`",
     ),
     Task(
         "derain",
