@@ -2,13 +2,12 @@
 
 import inspect
 import re
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import vidrestore
-from vidrestore.settings.options import OTHER_FIELDS, Options, declared
+from vidrestore.settings.options import Options
 
 PAGE = Path(__file__).with_name("api.md")
 LINE = 110  # columns, as for code
@@ -41,8 +40,6 @@ def _section(name: str, found: Any) -> list[str]:
         lines += [f"`{found}`".replace("vidrestore.events.", "").replace("collections.abc.", "")]
     else:
         lines += ["```python", f"{name}{_signature(found)}", "```", "", *_text(found)]
-        if _has_options(found):
-            lines += ["", *_table(found)]
         for method in METHODS:
             if inspect.isclass(found) and method in vars(found) and inspect.getdoc(vars(found)[method]):
                 lines += ["", f"### {name}.{method}", "", *_text(vars(found)[method])]
@@ -74,31 +71,18 @@ def _has_options(found: Any) -> bool:
 
 def _text(found: Any) -> list[str]:
     """Return the lines of a docstring, with arguments as a list; another indented part is code in Markdown,
-    too. Options have a table.
+    too.
     """
     text, heading, arguments = (inspect.getdoc(found) or "").partition("Args:\n")
     items = re.sub(r"^    (\w+)", r"- `\1`", arguments, flags=re.MULTILINE)
     items = re.sub(r"^ +", "  ", items, flags=re.MULTILINE)
-    return (text.partition(OTHER_FIELDS)[0] + heading + items).strip().splitlines()
+    return (text + heading + items).strip().splitlines()
 
 
 def _cell(found: Any) -> str:
     """Return the first sentence of a docstring, or the value's own."""
     first = " ".join((inspect.getdoc(found) or "").partition("\n\n")[0].split())
     return re.split(r"(?<=\.) (?=[A-Z`])", first)[0].replace("|", "\\|")
-
-
-def _table(group: type) -> Iterator[str]:
-    yield from ("| field | default | what it does |", "|---|---|---|")
-    for field in fields(group):
-        option = declared(group)[field.name].option
-        what = option.help if option else ""
-        if option and field.default is True:  # its help is that of the flag that turns it off
-            what = f"False: {what}"
-        default = field.default if isinstance(field.default, str | int | float | None) else "..."
-        yield f"| `{field.name}` | `{default!r}` | {what.replace('|', chr(92) + '|')} |".replace(
-            "'...'", "..."
-        )
 
 
 def _linked(line: str, known: set[str]) -> str:

@@ -2,21 +2,24 @@
 # Train the systems of examples/train/systems at every rate and noise level of the DUST paper, and its ablations: 171 runs, which take a
 # CPU core three and a half days. What is done is left out, so it can be stopped and run again.
 #
-#   examples/train_systems.sh OUTPUT table|all|sensing|denoising|noisy-sensing|ablations [SYSTEM...]
+#   examples/train_systems.sh OUTPUT table|plateau|all|sensing|denoising|noisy-sensing|ablations [SYSTEM...]
 #
 # SYSTEM is sista-rnn, vit, ...; without any, all of them (ablations: those the paper has). $TRAIN is the command, `vidrestore train` unless
 # set. `table` is the two of each system that weights/README.md compares: six hours. Configurations with the
-# values changed are written to OUTPUT.
+# values changed are written to OUTPUT. `plateau` is the fair form of its first half: each system at rate 0.2 by the
+# paper's schedule (its rate, times 0.3 after five validations without gain, single precision, no average of weights)
+# instead of equal minutes. $STEPS is the length, 135100 as in the paper unless set, and $EPOCH the steps from one
+# validation to the next (1351). OUTPUT is another folder than that of `table`; systems_table.py prints both.
 set -euo pipefail
 
 output=${1:?folder for weights}
-what=${2:?table, all, sensing, denoising, noisy-sensing or ablations}
+what=${2:?table, plateau, all, sensing, denoising, noisy-sensing or ablations}
 shift 2
 recipes=$(cd "$(dirname "$0")/train/systems" && pwd)
 read -ra train <<<"${TRAIN:-vidrestore train}"
 case $what in
-table | all | sensing | denoising | noisy-sensing | ablations) ;;
-*) echo "train_systems.sh: no $what; there are table, all, sensing, denoising, noisy-sensing and ablations" >&2 && exit 2 ;;
+table | plateau | all | sensing | denoising | noisy-sensing | ablations) ;;
+*) echo "train_systems.sh: no $what; there are table, plateau, all, sensing, denoising, noisy-sensing and ablations" >&2 && exit 2 ;;
 esac
 systems=("$@")
 if [ ${#systems[@]} = 0 ]; then
@@ -50,6 +53,11 @@ denoising() {
         run "$1-denoise$sigma" "$1-denoise20" "s/^sigma = .*/sigma = [$sigma.0]/" "s/^lambda1 = .*/lambda1 = $((sigma * 6 / 10)).0/" \
             "s/^lambda2 = .*/lambda2 = $((sigma * 2 / 10)).0/"
     done
+}
+
+plateau() {
+    run "$1-cs20" "$1-cs20" '/^precision = /d' "s/^steps = .*/steps = ${STEPS:-135100}/" \
+        "s/^validate_every = .*/validate_every = ${EPOCH:-1351}\nschedule = \"plateau\"\nwarmup = 0\nbetas = [0.9, 0.999]\nprecision = \"fp32\"\naverage = 0.0/"
 }
 
 noisy_sensing() {
@@ -86,6 +94,7 @@ ablations() {
 
 for system in "${systems[@]}"; do
     case $what in table) for task in cs20 denoise20; do run "$system-$task" "$system-$task"; done ;; esac
+    case $what in plateau) plateau "$system" ;; esac
     case $what in sensing | all) sensing "$system" ;; esac
     case $what in denoising | all) denoising "$system" ;; esac
     case $what in noisy-sensing | all) noisy_sensing "$system" ;; esac

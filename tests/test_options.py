@@ -1,5 +1,7 @@
 """Options and frames of any type are taken as what they mean, or refused with a sentence."""
 
+import ast
+import inspect
 import math
 import pydoc
 import re
@@ -117,9 +119,25 @@ def test_the_help_of_restore_has_an_example_with_its_own_keywords():
     assert {"sigma", "task"} <= set(line.replace("=", " ").replace("(", " ").replace(",", " ").split())
 
 
-@pytest.mark.parametrize("kind", [RestoreOptions, EncoderOptions])
-def test_the_docstring_of_options_has_each_field(kind):
-    lines = [line.partition(": ")[0] for line in str(kind.__doc__).splitlines() if line.startswith("- ")]
-    assert {name for line in lines for name in re.findall(r"\w+", line)} == {
-        field.name for field in fields(kind)
-    }
+@pytest.mark.parametrize("kind", [RestoreOptions, EncoderOptions, SenseOptions, RecoverOptions])
+def test_the_docstring_of_options_has_each_field_with_its_type_and_default(kind):
+    _, _, arguments = str(inspect.getdoc(kind)).partition("Args:\n")
+    items = re.findall(r"^    (\w+) \((.+?)\): (.+?)(?=^    \w|\Z)", arguments, re.MULTILINE | re.DOTALL)
+    words = {name: " ".join(text.split()) for name, _, text in items}
+    assert list(words) == [field.name for field in fields(kind)]
+    for field in fields(kind):
+        stated = words[field.name].rpartition("default ")[2]
+        if isinstance(field.default, str | int | float | None):
+            stated_default = re.match(r'"\w+"|None|True|False|[\d.]*\d', stated)
+            assert stated_default and ast.literal_eval(stated_default[0]) == field.default
+            assert field.default is not None or re.match("None[,:] ", stated), "what None means"
+        else:
+            assert stated  # empty, {} or EncoderOptions()
+
+
+@pytest.mark.parametrize("function", [vidrestore.restore, vidrestore.restore_frames, vidrestore.Restorer])
+def test_the_docstring_of_a_function_has_each_argument(function):
+    _, _, arguments = str(inspect.getdoc(function)).partition("Args:\n")
+    assert re.findall(r"^    (\w+)[ :]", arguments, re.MULTILINE) == list(
+        inspect.signature(function).parameters
+    )

@@ -11,7 +11,8 @@ of small operations, and on a busy machine for one that isn't scheduled [measure
 `dealt` is `map` for functions that may run in other threads. Results come in the order of the items, so sums
 of them have the same bits for any number of workers. The thread that deals takes parts itself, and other
 workers take them when they have nothing newer to do. Parts can deal parts. So never more than the workers
-run, and none waits for a part that isn't running. In a thread that is no worker, `dealt` is `map`.
+run, and none waits for a part that isn't running. What makes the clips can deal parts, too; in other threads
+`dealt` is `map`.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class Crew:
 
 
 class Member(threading.local):
-    """The crew of this thread; None if it is no worker."""
+    """The crew that this thread can deal to; None if it neither works nor makes items for it."""
 
     crew: Crew | None = None
 

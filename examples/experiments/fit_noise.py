@@ -464,6 +464,12 @@ class Networks(nn.Module):
 
 def fit(path: Path, sources: list[Path]) -> None:
     every = [each for source in sources for each in pickle.loads(source.read_bytes())]
+    held_out_count = sum(each.held_out for each in every)
+    if not 0 < held_out_count < len(every):
+        sys.exit(
+            f"fit_noise.py: {held_out_count} of {len(every)} samples are held out, where some must be; "
+            f"each is with a probability of {HELD_OUT_SHARE:.0%}: make more samples, 40 at least"
+        )
     fitted_to, judged = (
         table_of([each for each in every if each.held_out == held_out]) for held_out in (False, True)
     )

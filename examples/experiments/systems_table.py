@@ -75,7 +75,7 @@ def mean_of_frames(clips: list[ClipMetrics], metric: str) -> float:
 
 def frames_per_second(model: Model, table: Table, column: str, sequence: FrameSequence) -> float:
     """Return the rate of a clip of 20 frames by CPU time, the better of two runs."""
-    video = sensed_patches.gray_video(sequence, LINES)[: sensed_patches.CLIP].float()
+    video = sensed_patches.gray_video(sequence, LINES)[: sensed_patches.CLIP_LENGTH].float()
     sigma = float(column) if table.column == "sigma" else 0.0
     work = sensed_patches.restorer(model.network, sigma, None)
     patch = model.network.config.patch  # type: ignore[union-attr]
@@ -83,7 +83,7 @@ def frames_per_second(model: Model, table: Table, column: str, sequence: FrameSe
     for _ in range(2):
         start = time.process_time()
         sensed_patches.restored_video(
-            work, video, patch, table.settings["stride"], sensed_patches.CLIP, "cpu"
+            work, video, patch, table.settings["stride"], sensed_patches.CLIP_LENGTH, "cpu"
         )
         seconds.append(time.process_time() - start)
     return len(video) / min(seconds)

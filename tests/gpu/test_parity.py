@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vidrestore.jobs.bench import NOISE, write_video
+from vidrestore.jobs.bench import SYNTHETIC_SIGMA, write_video
 from vidrestore.jobs.in_memory import restore_frames
 from vidrestore.jobs.run import restore
 from vidrestore.models.fast.linear import PackedLinear
@@ -33,7 +33,7 @@ def clip() -> NDArray[np.float32]:
     """(T, H, W, 3) in [0, 1]: a texture that moves, in noise."""
     frames, rows, columns, colours = np.ogrid[:FRAMES, :SIDE, :SIDE, :3]
     texture = np.sin((rows + 2 * frames) / 9 + colours) * np.cos((columns - frames) / 7)
-    noise = np.random.default_rng(0).normal(0, NOISE / 255, texture.shape)
+    noise = np.random.default_rng(0).normal(0, SYNTHETIC_SIGMA / 255, texture.shape)
     return (0.5 + 0.3 * texture + noise).clip(0, 1).astype(np.float32)
 
 
@@ -41,7 +41,7 @@ def restored(card: Card, device: str, precision: Any) -> NDArray[np.float32]:
     """The clip; patches of DUST stay at their places, which the test of patches looks at."""
     options = RestoreOptions(model=card.name, device=device, precision=precision, scene_detect=False)
     if card.task == "denoise" and card.family == "dust":
-        options = replace(options, sigma=NOISE, match=False)
+        options = replace(options, sigma=SYNTHETIC_SIGMA, match=False)
     return restore_frames(clip(), task=card.task, options=options)
 
 
@@ -76,5 +76,5 @@ def test_patches_are_found_on_a_gpu_where_the_cpu_finds_them():
 def test_all_frames_of_a_video_pass_a_gpu_and_an_encoder(tmp_path):
     video, output = str(tmp_path / "video.mkv"), str(tmp_path / "output.mp4")
     write_video(video, 320, 180, frames=24)
-    options = RestoreOptions(device="cuda", sigma=NOISE)
+    options = RestoreOptions(device="cuda", sigma=SYNTHETIC_SIGMA)
     assert restore(video, output, task="denoise", options=options).frames == 24

@@ -197,6 +197,7 @@ ANOTHER_VIDEO: dict[str, Any] = {
     "fps": Fraction(24),
     "scan": "tff",
     "double_rate": True,
+    "dropouts": "keep",
     "drop": frozenset({"audio"}),
     "tags": False,
     "encoder": EncoderOptions(crf=30),

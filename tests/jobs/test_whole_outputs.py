@@ -16,7 +16,7 @@ from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.events import Event, Warned
 from vidrestore.media.containers.structure import broken_structure
 from vidrestore.media.formats.source import Source, Target
-from vidrestore.media.writing.finished import SAMPLED, Tag, packets_checksum, read_tag
+from vidrestore.media.writing.finished import PACKET_SAMPLE, Tag, packets_checksum, read_tag
 
 IDENTITY = "<identity>"
 CONTAINERS = (".mkv", ".mp4", ".mov", ".webm")
@@ -88,7 +88,7 @@ def test_a_large_output_is_compared_at_places_from_its_first_to_its_last_packet(
     film, finished, tmp_path, suffix, monkeypatch
 ):
     for name, value in (("small", 0), ("window", 1)):
-        monkeypatch.setitem(SAMPLED.__dict__, name, value)
+        monkeypatch.setitem(PACKET_SAMPLE.__dict__, name, value)
     output = tmp_path / f"out{suffix}"
     vidrestore.restore(film, output, task=IDENTITY)
     assert restored(film, output) == (True, [])

@@ -10,7 +10,7 @@ from sample_pictures import ENCODERS, write_frame, write_picture
 from written_videos import frames_of
 
 from vidrestore.errors import MediaError
-from vidrestore.media.reading.pictures import SUFFIXES, read_picture, read_rgb
+from vidrestore.media.reading.pictures import READABLE_SUFFIXES, read_picture, read_rgb
 from vidrestore.media.reading.reader import VideoReader
 
 
@@ -33,7 +33,7 @@ def test_every_format_gives_three_full_planes_in_the_range_of_video(tmp_path, su
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture at all", b"ffconcat version 1.0\nfile secret.png\n"])
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", READABLE_SUFFIXES)
 def test_files_that_are_not_pictures_are_refused(tmp_path, suffix, content):
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content)

@@ -184,6 +184,15 @@ def test_frames_that_are_taken_whole_keep_their_dropouts(tape):
         assert not any(frame.dropouts for frame in frames_of(tape, scan=scan))
 
 
+def test_dropouts_stay_where_they_are_to_be_kept(tape):
+    number = 2
+    row, column = DASHES[number]  # in the earlier field, which a frame of single rate keeps
+    with VideoReader(str(tape), scan="auto", dropouts="keep") as reader:
+        frames = list(reader.frames())
+    assert (frames[number].planes[0][row, column : column + LENGTH] == 235).all()
+    assert not any(frame.dropouts for frame in frames)
+
+
 def test_a_restoration_says_how_many_dropouts_it_filled(tape, tmp_path):
     summaries = [restored(tape, tmp_path / "a.mkv"), restored(clean_tape(tmp_path), tmp_path / "b.mkv")]
     assert summaries[0].dropouts == (4, 4) and summaries[1].dropouts == (0, 0)

@@ -12,7 +12,7 @@ from torch import Tensor
 from vidrestore.cores import dealt, result_of_other
 from vidrestore.models.mb_taylorformer import ConvolutionPair
 from vidrestore.models.vsr_transformer import ResidualBlock
-from vidrestore.pipeline.chain import at_once
+from vidrestore.pipeline.chain import at_once, buffered
 from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.settings.options import RestoreOptions
 from vidrestore.working import HERE, Meter, begin_task, steps
@@ -44,6 +44,21 @@ def test_parts_run_in_all_workers_at_the_same_time_but_no_more():
 
     in_workers(lambda: list(dealt(meet, range(9))), 3)
     assert max(most) == 3
+
+
+def test_what_makes_the_items_deals_parts_to_the_workers_too():
+    together = threading.Barrier(2)
+
+    def meet(field: int) -> int:
+        together.wait(30)
+        return field
+
+    def decoded() -> Iterator[list[int]]:
+        for clip in range(3):
+            yield list(dealt(meet, (2 * clip, 2 * clip + 1)))
+
+    ahead = buffered(decoded(), 1, lambda clip: 1)
+    assert list(at_once(sum, ahead, 2, 2)) == [1, 5, 9]
 
 
 def test_no_more_parts_run_at_once_than_memory_allows():

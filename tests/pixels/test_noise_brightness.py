@@ -5,12 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 from vidrestore.noise.features import (
-    BLOCKS_PER_LEVEL,
     FLOOR,
-    LEAST_VARIANCE,
-    LEVELS,
-    QUANTILES,
-    WITHIN,
+    NOISE_CURVE,
+    POWER_QUANTILES,
+    WITHIN_ROW,
     BrightnessCurve,
     brightness_curve,
     plane_features,
@@ -38,7 +36,7 @@ def test_texture_in_some_of_the_blocks_does_not_count():
     powers = powers_of(np.full(1000, 4.0))
     powers[1::2] *= 100  # strong at low frequencies and at high ones
     curve = brightness_curve(powers, brightness)
-    np.testing.assert_allclose(curve.variance, 16 + LEAST_VARIANCE, rtol=0.15)
+    np.testing.assert_allclose(curve.variance, 16 + NOISE_CURVE.least_variance, rtol=0.15)
 
 
 def test_evened_blocks_have_noise_of_the_mean_variance():
@@ -48,7 +46,7 @@ def test_evened_blocks_have_noise_of_the_mean_variance():
 
 
 def test_a_noise_curve_needs_many_blocks():
-    count = LEVELS * BLOCKS_PER_LEVEL
+    count = NOISE_CURVE.levels * NOISE_CURVE.level_blocks
     for least, known in ((count - 1, False), (count, True)):
         result = brightness_curve(powers_of(np.full(least, 5.0)), np.linspace(0, 255, least))
         assert (result is not None) == known
@@ -72,6 +70,6 @@ EVENED_ROW = 2  # of the features
 def test_evened_features_show_the_mean_power_in_the_weakest_blocks():
     frames, strength = noise_in_the_light()
     (result,) = plane_features([(frame,) for frame in frames])
-    finest = 9 * QUANTILES.index(0.1) + 8  # of weak blocks, the band of highest frequencies
-    seen, evened = (np.exp(each[finest]) - FLOOR for each in (result[WITHIN], result[EVENED_ROW]))
+    finest = 9 * POWER_QUANTILES.index(0.1) + 8  # of weak blocks, the band of highest frequencies
+    seen, evened = (np.exp(each[finest]) - FLOOR for each in (result[WITHIN_ROW], result[EVENED_ROW]))
     assert evened / seen == pytest.approx(strength**2 / 2.0**2, rel=0.25)

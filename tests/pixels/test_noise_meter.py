@@ -6,7 +6,7 @@ from held_out_noise import blurred
 from numpy.typing import NDArray
 
 from vidrestore.media.writing.recompress import recompress
-from vidrestore.noise.features import WITHIN, motion_of, plane_features
+from vidrestore.noise.features import WITHIN_ROW, motion_of, plane_features
 from vidrestore.noise.meter import PHOTO_NOISE, NoiseMeter, PlaneNoise, noise_in_words
 
 Picture = NDArray[np.float32]
@@ -211,7 +211,7 @@ def test_texture_favours_a_few_frequencies_and_noise_none():
         for _ in range(12 * 16)
     ]
     texture = np.block([waves[16 * row : 16 * row + 16] for row in range(12)])[None].astype(np.float32) * 20
-    quiet, busy = (plane_features([tuple(planes)])[0][WITHIN, -2:] for planes in (noise, texture))
+    quiet, busy = (plane_features([tuple(planes)])[0][WITHIN_ROW, -2:] for planes in (noise, texture))
     assert (busy > quiet + 0.15).all()
 
 
@@ -267,6 +267,14 @@ def test_faint_grain_that_counts_as_more_in_a_photograph_does_not_in_a_drawing()
     gauge.add([(np.rint(grainy).astype(np.float32),)])
     (found,) = gauge.noise_of_photograph(np.rint(grainy).astype(np.float32))
     assert found.sigma == gauge.noise()[0].sigma < PHOTO_NOISE.coarse
+
+
+def test_a_drawing_and_a_smooth_ramp_have_no_noise():
+    drawing = np.kron(np.random.default_rng(3).integers(60, 180, (32, 40)), np.ones((8, 8)))
+    ramp = np.rint(np.add.outer(np.linspace(20, 120, 256), np.linspace(0, 100, 320)))
+    for picture in (drawing, ramp):
+        (found,) = noise_of_photograph(picture.astype(np.float32))
+        assert found.sigma == 0
 
 
 def test_noise_of_planes_is_divided_by_their_norms():

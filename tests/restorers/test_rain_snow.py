@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from rgb_networks import keeping, whole_clip, write_weights
 from torch import Tensor, nn
 
+from vidrestore.models.alignment import means_around
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.rain_snow import without_outliers
 from vidrestore.restorers.result_cache import ResultCache
-from vidrestore.restorers.temporal import means_around
 from vidrestore.settings.options import RestoreOptions
 
 SIZE = (64, 96)

@@ -37,6 +37,7 @@ class BatchList:
         on_event: Listener,
     ) -> None:
         self._on_event = on_event
+        # beside the outputs, where `verify` looks for it
         folders = {str(output.path.absolute().parent) for output in outputs.values()}
         self.path = Path(os.path.commonpath(folders), LIST_NAME)
         self._states: dict[str, dict[str, Any]] = {}
@@ -46,6 +47,7 @@ class BatchList:
         for source, origin in left_out.items():
             reason = f"named like the output of {origin}"
             self._states[source] = {"input": source, "output": None, "state": "left out", "reason": reason}
+        # another program's file stays
         if os.path.lexists(self.path) and not _is_ours(self.path):
             raise OptionError(
                 f"{self.path}: the list of the batch would replace this file, which vidrestore did not "

@@ -76,6 +76,7 @@ def lines(benchmark: Benchmark) -> Iterator[str]:
     yield "stage      CPU ms/frame   fps alone"
     for stage in (*benchmark.stages, benchmark.whole):
         yield f"{stage.name:<9} {1e3 * stage.cpu:>13.2f} {1 / stage.seconds:>11.1f}"
+    # the bound of a machine that does nothing but the stages' work
     total = sum(stage.cpu for stage in benchmark.stages)
     bound = f"{benchmark.cores} / {1e3 * total:.2f} ms = {benchmark.bound:.1f} fps"
     yield f"whole: {benchmark.fps:.1f} fps, {benchmark.share:.0%} of cores / sum of the stages ({bound})"

@@ -73,6 +73,7 @@ def with_options(takes: Takes = lambda name, option: True) -> Callable[[Command]
     """Give a command the options of its parameters' options classes: the fields for which `takes` is true."""
 
     def decorate(command: Command) -> Command:
+        # options of the classes, one by one, in place of the objects
         signature = inspect.signature(command, eval_str=True).parameters.values()
         groups = {param.name: param.annotation for param in signature if is_dataclass(param.annotation)}
         params = [param.replace(kind=param.KEYWORD_ONLY) for param in signature if param.name not in groups]
@@ -84,6 +85,7 @@ def with_options(takes: Takes = lambda name, option: True) -> Callable[[Command]
         ]
 
         def run(**values: Any) -> None:
+            # the objects again, from the values
             try:
                 settings = {option.name: values[option.name] for option in options}
                 objects = {name: _build(group, settings) for name, group in groups.items()}
@@ -114,6 +116,7 @@ def _options(group: Any) -> Iterator[tuple[str, Declared, Any]]:
 
 def _parameter(name: str, declaration: Declared, default: Any, command: str) -> inspect.Parameter:
     """Return a parameter for Typer, with a variable as another source of its value."""
+    # a variable of the environment sets what the command line doesn't
     option = copy(declaration.option)
     prefix = f"{command}_" if option.rich_help_panel == QUALITY else ""  # it differs from command to command
     option.envvar, option.show_envvar = f"VIDRESTORE_{prefix}{name}".upper(), False
@@ -131,6 +134,7 @@ def _parameter(name: str, declaration: Declared, default: Any, command: str) -> 
 def _build(group: Any, values: Mapping[str, Any]) -> Any:
     """Return an object of an options class from the values of a command. Raises OptionError."""
     arguments = {}
+    # nested classes are built from the same values
     for name, declaration in declared(group).items():
         if is_dataclass(declaration.type):
             arguments[name] = _build(declaration.type, values)
@@ -171,6 +175,7 @@ class _StyledCommand:
     """A command whose help has the styles of `HELP_STYLES`; --fast and --best are short for --quality."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        # two switches stand for values of one option
         if any(param.name == "quality" for param in self.params):  # type: ignore[attr-defined]
             if {"--fast", "--best"} <= {*args}:
                 raise typer.BadParameter("--fast and --best exclude each other; leave one out", ctx=ctx)

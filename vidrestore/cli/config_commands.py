@@ -48,6 +48,7 @@ def use_user_file(context: typer.Context) -> None:
 
 def _warn_of_variables(variables: set[str]) -> None:
     """Warn of VIDRESTORE_* variables that set no option of any command."""
+    # a misspelt variable would be ignored silently
     for name in sorted(os.environ):
         if name.startswith("VIDRESTORE_") and name not in variables:
             close = get_close_matches(name, variables, 1)
@@ -73,6 +74,7 @@ def user_defaults(commands: Commands) -> dict[str, dict[str, Any]]:
 
 def _check_names(table: Table, commands: Commands) -> None:
     """Raise OptionError for tables that name no command, and options that no command has."""
+    # options of one task's quality are for that command only
     options = [option for command in commands.values() for option in options_of(command).items()]
     quality = {name for name, option in options if getattr(option, "rich_help_panel", None) == QUALITY}
     shared = {name for name, _ in options} - quality
@@ -93,6 +95,7 @@ def options_of(command: Any) -> dict[str, Any]:
 
 def _defaults_of(table: Table, name: str, command: Any) -> dict[str, Any]:
     """Return what a table sets for a command, by parameter. Raises OptionError for unknown options."""
+    # a command's own table wins over values for all
     params, section = options_of(command), table.get(name, {})
     if unknown := [key for key in section if key not in params]:
         raise OptionError(
@@ -123,6 +126,7 @@ def config(context: typer.Context) -> None:
 
 def setting_lines(commands: Commands) -> Iterator[str]:
     """Yield a line for each option that is set, with the origin that wins and the commands that it is for."""
+    # what several commands have in common is one line
     commands_of_setting: dict[tuple[str, str, str], list[str]] = {}  # by option, value and origin
     for command, defaults in user_defaults(commands).items():
         for option, parameter in options_of(commands[command]).items():

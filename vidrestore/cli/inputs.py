@@ -99,6 +99,7 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
 
 def with_numbers(on_event: Listener, sources: Sequence[str]) -> Listener:
     """Return a listener that passes events on with the number of their source among `sources`."""
+    # by name, as events have it
     numbers = {source: number for number, source in enumerate(sources, 1)}
 
     def emit(event: Event) -> None:

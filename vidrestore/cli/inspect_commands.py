@@ -86,11 +86,13 @@ def suggest(
     from vidrestore.pages.variant_sheet import check_sheet, write_sheet
     from vidrestore.settings.options import RestoreOptions
 
+    # before minutes of looking
     if sheet is not None:
         check_sheet(sheet, source, overwrite=overwrite)
     options, files = RestoreOptions(device=device), expand_sources([Source.of(source)])
     if sheet is not None and len(files) > 1:
         raise OptionError(f"{source}: a sheet shows one of its {len(files)} files; name that one")
+    # each file of a folder by itself
     for name in map(str, files):
         with listening(json, quiet) as on_event:
             suggestion, places = suggest(name, options, ignore_event if json else on_event)
@@ -131,13 +133,14 @@ def devices() -> None:
 
 def lines(inspection: Inspection) -> Iterator[str]:
     """Yield the lines of the report for a reader."""
-    from vidrestore.media.formats.source import PICTURES
+    from vidrestore.media.formats.source import NUMBERED_PICTURES
 
+    # the file and its streams
     info, video = inspection.info, inspection.info.video
     size = f", {info.size / 1e6:.1f} MB" if info.size else ""
-    is_photo = info.container == PICTURES and inspection.frames == 1
+    is_photo = info.container == NUMBERED_PICTURES and inspection.frames == 1
     pictures = "picture" if is_photo else "pictures"
-    kind = pictures if info.container == PICTURES else info.container.split(",")[0]
+    kind = pictures if info.container == NUMBERED_PICTURES else info.container.split(",")[0]
     yield f"{info.path}: {kind}{size}"
     for stream in info.streams:
         yield f"  stream {stream.index}  {_stream(stream)}" + (
@@ -145,6 +148,7 @@ def lines(inspection: Inspection) -> Iterator[str]:
         )
     if info.chapters:
         yield f"  chapters  {info.chapters}"
+    # the video
     yield f"  colour    {_colour(video.colour)}"
     if inspection.scan:
         yield f"  scan      {inspection.scan}"
@@ -182,11 +186,11 @@ def _colour(tags: ColourTags) -> str:
 
 
 def _rate(inspection: Inspection) -> str:
-    from vidrestore.media.formats.source import PICTURES
+    from vidrestore.media.formats.source import NUMBERED_PICTURES
 
     if not inspection.seconds:
         return "rate unknown"
-    if inspection.info.container == PICTURES:
+    if inspection.info.container == NUMBERED_PICTURES:
         return f"at {inspection.frames / inspection.seconds:g} fps unless --fps gives another rate"
     kind = "steady" if inspection.steady else "variable frame rate, on average"
     return f"{kind} {inspection.frames / inspection.seconds:.3f} fps"

@@ -55,6 +55,7 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
     Progress and warnings go to stderr, with `verbose` also the details of plans and the time that each stage
     took. `quiet` leaves errors, and damage of a source, which changes the exit code.
     """
+    # brief on the terminal, complete in JSON
     mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
     with display(bar=not (quiet or mixed), quiet=quiet) as progress:
         brief = Brief(progress)
@@ -86,6 +87,7 @@ class Brief:
         self._warned: set[str] = set()
 
     def __call__(self, event: Event) -> None:
+        # a batch of photos takes a line for each
         is_batch = event.count is not None and event.count > 1
         is_photo = is_batch and is_of_photo(event)
         is_whole = isinstance(event, Progressed) and event.done == event.total
@@ -145,6 +147,7 @@ class PlainLines:
             self.show(f"{stage}: {text}")
 
     def _is_due(self, stage: object, *, at_once: bool = False) -> bool:
+        # the first event of a stage at once, others at intervals
         now = time.monotonic()
         if stage != self._stage:  # the first event of a stage carries no information
             self._stage, self._next = stage, now + PLAIN_INTERVAL
@@ -159,6 +162,7 @@ def progress_bar() -> Iterator[Bar]:
     """Yield a bar on stderr, with the time since it appeared."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    # columns as wide as the terminal allows
     console = bar_console()
     width = _bar_width(console.width)
     columns = (
@@ -213,6 +217,7 @@ class Bar:
         show_above(self.progress.console, line)
 
     def _draw_frames(self, event: Progressed) -> None:
+        # on a narrow terminal the less important parts go first
         width = self.progress.console.width
         bar = _bar_width(width)
         room = width - bar - ELAPSED - 2 - bool(bar)  # blanks between columns
@@ -227,6 +232,7 @@ class Bar:
 
     def draw(self, stage: str, text: str, done: int = 0, total: int | None = None) -> None:
         """Draw the bar between the name of a stage and a text."""
+        # one bar for all stages
         stage, text = escaped(stage), escaped(text)
         if self._bar is None:
             self._bar = self.progress.add_task(stage, total=total, text=text)

@@ -102,6 +102,7 @@ class RunOptions:
 
 def run_steps(run: RunOptions, steps: Steps) -> None:
     """Restore all inputs by some steps, or preview or plan them, and exit with the code."""
+    # what the command line alone can get wrong
     if run.preview is not None and run.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
     if not run.sources:
@@ -118,6 +119,7 @@ def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
 
     An error about all of them is reported for the only input, or for "" if there are several.
     """
+    # an error about all inputs has no input's name
     inputs = run.sources or []
     only = inputs[0] if len(inputs) == 1 else ""
     on_event(Progressed(only, 0, stage="load"))
@@ -137,6 +139,7 @@ class Work:
 
     def __init__(self, run: RunOptions, batch: Batch, on_event: Listener) -> None:
         self.run, self.batch = run, batch
+        # what must be possible before the first input
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
         self.batch_list: BatchList | None = None  # for several inputs with sidecars, unless it is a shard
@@ -148,6 +151,7 @@ class Work:
 
     def process_all(self) -> int:
         """Process all inputs and return the exit code."""
+        # what is left out, and why
         for path, origin in self.batch.left_out.items():
             reason = (
                 f"named like the output of {origin}, which is restored, too; to restore it, name it alone"
@@ -155,6 +159,7 @@ class Work:
             self.on_event(Warned(path, f"left out: {reason}"))
         for path, note in self.batch.notes:
             self.on_event(Warned(path, note))
+        # the list is written whatever happens, as it says how far the run came
         began, total = time.monotonic(), len(self.batch.sources)
         try:
             code = run_each(self.batch.sources, self.process, self.on_event)
@@ -175,6 +180,7 @@ class Work:
 
     def process(self, source: str) -> int:
         """Process one input and return its exit code."""
+        # a video without records needs no memory of its events
         request = self.batch.request(source)
         is_recorded = self.run.sidecar or self.run.report is not None
         outcome = self._recorded(request) if is_recorded else self._outcome(request, self.on_event)
@@ -280,6 +286,7 @@ class Work:
 
 def _check_records(run: RunOptions) -> None:
     """Raise OptionError if sidecars or the report can't be written, before hours of work."""
+    # only files that are restored can have records
     restores_files = run.preview is None and not run.dry_run and "-" not in (run.output, *(run.sources or ()))
     if (run.sidecar or run.report is not None) and not restores_files:
         raise OptionError(
@@ -287,6 +294,7 @@ def _check_records(run: RunOptions) -> None:
         )
     if run.report is None:
         return
+    # a page has the name of a file, a folder must be there
     place = Path(run.report)
     if place.suffix and place.suffix.lower() not in (".html", ".htm") and not place.is_dir():
         raise OptionError(
@@ -339,6 +347,7 @@ def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOp
 
 def _runner(run: RunOptions, devices: str) -> Runner | None:
     """Return what shares the work with other processes; None if no option asks for that."""
+    # three ways to share the work, each loaded only if asked for
     if run.shard:
         from vidrestore.scale.shards import Shard
 
@@ -357,13 +366,13 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
     """Yield the lines of a dry run for a reader; of a photograph, in brief."""
-    from vidrestore.media.formats.source import PICTURES
+    from vidrestore.media.formats.source import NUMBERED_PICTURES
 
     plan, timeline = estimate.plan, estimate.plan.timeline
     encoder = plan.encoder
     work = f"about {length_of_time(estimate.seconds)} of work"
     yield f"{plan.source.path} -> {plan.output}"
-    if estimate.frames == 1 and encoder.container == PICTURES:
+    if estimate.frames == 1 and encoder.container == NUMBERED_PICTURES:
         yield f"  {', '.join([*estimate.decisions.values(), work])}"
         return
 

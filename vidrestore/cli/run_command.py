@@ -67,6 +67,7 @@ def _chain(
     names: list[str], tables: Mapping[str, dict[str, Any]], options: RestoreOptions
 ) -> list[tuple[str, RestoreOptions]]:
     """Return the steps with their options. Raises OptionError."""
+    # unknown names first, then options of tasks that are no steps
     for name in {*names, *tables}:
         if name not in TASKS:
             raise OptionError(f"no step named {name!r}; there are: {', '.join(TASKS)}")
@@ -81,6 +82,7 @@ def parsed(step: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a step, values of TOML or texts, by the names of their fields. Raises
     OptionError.
     """
+    # names with dashes, as on the command line, or with underscores
     declarations = declared(RestoreOptions).items()
     options = {name: option for name, option in declarations if option.about and step in option.about.tasks}
     values = {}

@@ -84,6 +84,7 @@ def print_json_line(line: str) -> None:
 
 
 def _json_line(line: str) -> str:
+    # a terminal without Unicode gets escapes
     try:
         line.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
@@ -120,6 +121,7 @@ def _print(line: str, stream: TextIO, end: str = "\n") -> None:
 
 def is_of_stdout(error: OSError) -> bool:
     """Return True if printing failed: such an error names no file, and what was printed still can't leave."""
+    # an error without a name may be that of printing
     if error.filename is not None:
         return False
     try:
@@ -133,6 +135,7 @@ def is_of_stdout(error: OSError) -> bool:
 
 def _discard(stream: TextIO) -> None:
     """Discard what is printed on a stream from now on, and what is in its buffer."""
+    # also what the buffer still holds
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)

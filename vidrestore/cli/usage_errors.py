@@ -18,7 +18,7 @@ def _words(meanings: dict[str, str]) -> dict[str, str]:
 
 
 # what others call commands, and what to type instead
-COMMANDS = _words(
+COMMANDS_BY_WORD = _words(
     {
         "upscale upscaler upscayl enlarge superres super-resolution realesrgan esrgan resize": "sr",
         "download fetch get": "weights pull",
@@ -85,12 +85,14 @@ def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
     text = error.format_message().removeprefix("Invalid value: ").replace("Value error, ", "").rstrip(".?")
     if not text.strip():
         return ""
+    # a file, a word of other programs, or a mistake
     unknown = re.match("No such command '([^']*)'", text)
     if unknown and os.path.exists(unknown[1]):
         command = shlex.join(["vidrestore", "denoise", unknown[1]])
         return f"{unknown[1]} is no command; name the command first, such as {command}"
-    if unknown and (suggestion := COMMANDS.get(unknown[1].lower())):
+    if unknown and (suggestion := COMMANDS_BY_WORD.get(unknown[1].lower())):
         text = f"No such command '{unknown[1]}'; here it is {suggestion}"
+    # the command in whose help the option is explained
     context, words = getattr(error, "ctx", None), list[str]()
     text = _better_hint(text, context, arguments) + _origin(error)
     while context is not None and context.parent is not None:
@@ -114,6 +116,7 @@ def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
     token = next(longer, unknown[1]).partition("=")[0]
     if len(unknown[1]) == 2 and token != unknown[1] and os.path.exists(token):
         return f"{token}: a name that begins with a dash looks like an option; write it as ./{token}"
+    # by what other programs call it, or a task that has it
     options = {option for parameter in context.command.params for option in parameter.opts}
     for word in (token, unknown[1]):
         if meaning := _meaning(word, options, str(context.info_name)):
@@ -123,6 +126,7 @@ def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
 
 def _meaning(word: str, options: Iterable[str], command: str) -> str | None:
     """Return a sentence on what is meant by an option that a command lacks; None if that isn't known."""
+    # no option at all, one of this command, or one of another
     if command in (*TASKS, "run") and word in ADVICE:
         return f"{word}: {ADVICE[word].format(command=command)}"
     candidates = [*OPTIONS.get(word, "").split(" | "), f"-{word}", word.lower()]
@@ -143,6 +147,7 @@ def _meaning(word: str, options: Iterable[str], command: str) -> str | None:
 
 def _origin(error: Any) -> str:
     """Return in words where a wrong value comes from, if not from the command line."""
+    # the command line, a variable, or the user's file
     parameter = getattr(error, "param", None)
     if parameter is None or error.ctx is None:
         return ""

@@ -46,6 +46,7 @@ def list_weights(as_json: Json = False) -> None:
     """
     from vidrestore.weights import read_manifest
 
+    # as tasks are listed, those without one last
     cards = list(read_manifest().values())
     if as_json:
         for card in cards:
@@ -173,6 +174,7 @@ def _check_importable(family: str, settings: Mapping[str, Any]) -> None:
 
 def _authors_arguments(config: str) -> dict[str, Any]:
     """Return the arguments in JSON, in a file of it, or in the section network_g of BasicSR's options."""
+    # JSON, or the one section of a YAML file that is needed
     suffix = Path(config).suffix
     if suffix not in (".yml", ".yaml"):
         return _json_object("--config", _text_of(config) if suffix == ".json" else config)
@@ -181,6 +183,7 @@ def _authors_arguments(config: str) -> dict[str, Any]:
     )
     if not section:
         raise typer.BadParameter(f"--config: {config} has no section network_g, as BasicSR's option files do")
+    # without comments, a value a line
     lines = (re.sub(r"(^|\s)#.*", "", line).rstrip() for line in section[1].splitlines())
     entries = [(line, _ENTRY.fullmatch(line)) for line in lines if line]
     if others := [line for line, entry in entries if not entry]:
@@ -220,6 +223,7 @@ def _json_object(option: str, text: str) -> dict[str, Any]:
 
 def _short(values: Mapping[str, Any]) -> str:
     """Return {"sigma": [1.0, 75.0]} as "sigma 1-75"; parameters without an option are omitted."""
+    # ranges of what options choose by
     phrases = []
     for key in ASKED_FOR:
         if key in values:

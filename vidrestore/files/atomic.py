@@ -174,6 +174,7 @@ class Partial:
         """Rename the file over another one, for which Windows waits until no program has that open: after two
         seconds a file for the user is kept under another name, which the MediaError tells.
         """
+        # other systems replace a file that is open
         deadline = time.monotonic() + OPEN_SECONDS
         while True:
             try:
@@ -186,6 +187,7 @@ class Partial:
                 if is_late:
                     break
                 time.sleep(OPEN_SECONDS / 20)
+        # under another name rather than lost
         stem, suffix = self.target.stem, self.target.suffix
         place = self.target.with_name(f"{stem}.new{suffix}")
         if os.path.lexists(place):
@@ -210,6 +212,7 @@ def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iter
     Raises OSError.
     """
     remove_partials(target)
+    # those that killed runs of the same target have left
     partial = Partial(target, private=private)
     try:
         yield partial.file
@@ -243,6 +246,7 @@ def remove_all_partials(folder: Path) -> None:
 def _remove_left(partials: Iterable[Path]) -> None:
     for path in partials:
         if _PARTIAL.fullmatch(path.name):
+            # another process may write, finish or remove it meanwhile
             with suppress(OSError):
                 status = os.lstat(path)
                 if stat.S_ISREG(status.st_mode) and is_own(status, path.parent) and _is_left(path):

@@ -41,6 +41,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     Raises BusyError if another process holds it, unless it is to `wait`; LocksRefusedError if the file system
     has no locks, MediaError if the file can't be written, FileNotFoundError if its folder is missing.
     """
+    # the lock of another, no folder, or a file system without locks
     lock = FileLock(path, timeout=-1 if wait else 0)
     try:
         lock.acquire(poll_interval=POLL)
@@ -70,6 +71,7 @@ def _busy(path: Path) -> BusyError:
     """Return the error for a lock that another process holds, with its host and age if it may be left."""
     busy = f"{path.parent}: another process works on this already"
     with suppress(OSError):
+        # a lock that is a file alone may be left by a host that has crashed
         content = read_limited(path, LARGEST_LOCK).decode(errors="replace")
         if match := _HOLDER.match(content):
             hours = (time.time() - path.stat().st_mtime) / 3600

@@ -54,6 +54,7 @@ def create_new(path: Path, mode: int = 0o600) -> int:
 
 def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o600) -> int:
     """Open a regular file, for writing not through a link. Raises UnexpectedFileError for anything else."""
+    # the descriptor is that of the file that was checked, whatever the name leads to later
     try:
         descriptor = os.open(path, flags | _SAFE | (0 if flags == os.O_RDONLY else _NO_LINK), mode)
     except OSError as error:
@@ -100,6 +101,7 @@ def is_own(status: os.stat_result, folder: Path) -> bool:
     """
     if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
         return True
+    # the owner that a new file gets there, as on some network shares
     probe = folder / f".{secrets.token_hex(8)}.partial"
     with suppress(OSError):
         descriptor = create_new(probe)
@@ -127,6 +129,7 @@ def is_too_long(path: str | os.PathLike[str]) -> bool:
 
 def write_problem(output: str, error: OSError) -> MediaError:
     """Return the MediaError that explains a failed write."""
+    # what the user can do about it
     if isinstance(error, UnexpectedFileError):
         return MediaError(f"{error.filename}: {error.strerror}; remove it")
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -180,6 +183,7 @@ def check_pickled(path: Path) -> None:
     """
     check_regular(path)
     size = path.stat().st_size
+    # members must lie in the archive as they are
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -213,6 +217,7 @@ def parse_json(content: bytes | str) -> Any:
         raise ValueError("nested too deeply") from None
     except UnicodeDecodeError:
         raise ValueError("not text") from None
+    # level by level, as recursion would end in a crash
     level: list[Any] = [[value]]
     for _ in range(DEEPEST + 1):
         groups = (group.values() if isinstance(group, dict) else group for group in level)
@@ -242,6 +247,7 @@ def places_digest(path: str | Path, places: int, width: int) -> str:
     beginning, the last at its end, the others evenly between; of all bytes of a small file. Raises OSError.
     """
     with open_regular(path) as file:
+        # all of a small file, spread over a large one
         size = os.fstat(file.fileno()).st_size
         width = min(width, -(-size // places))
         sha256 = hashlib.sha256(str(size).encode())

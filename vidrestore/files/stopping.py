@@ -38,6 +38,7 @@ def stops_cleanly() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    # handlers for the block, and one for interruptions that C code swallows
     before, stop, report = _handlers(STOPS), _Stop(), sys.unraisablehook
     try:
         sys.unraisablehook = lambda error: stop.try_again() if stop.is_lost_in(error) else report(error)
@@ -72,6 +73,7 @@ class _Stop:
         threading.Timer(RETRY, _interrupt).start()
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
+        # the second time without delay
         if self.tries_again:
             self.tries_again = False
             raise KeyboardInterrupt
@@ -106,6 +108,7 @@ def delayed_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    # remember, and let them act afterwards
     received: list[int] = []
     before = _handlers(DELAYED)
     try:

@@ -74,6 +74,7 @@ class Batch:
         self.left_alone = set[str]()
         self._load, self._runner = LoadedSteps(), runner or Runner()
         inputs = [Source(name) for name in sources]
+        # what is restored: names become files, and outputs of earlier runs are left out
         # a rate, or an output for all of them, says that pictures are frames
         frames = self.options.fps is not None or bool(Path(output or "").suffix)
         files = expand_sources(inputs, recursive=recursive, photos=photos, frames=frames)
@@ -81,6 +82,7 @@ class Batch:
         self.sources = list(self._sources)
         self.left_out = named_outputs(inputs) if are_many(inputs) else {}
         self.notes = list(notes_on(inputs, recursive=recursive, photos=photos, frames=frames))
+        # where it goes: into a folder unless a single file was named
         many = any(files.values()) or (are_many(inputs) and not Path(output or "").suffix)
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
@@ -90,9 +92,11 @@ class Batch:
         for source, folder in files.items():
             place = os.path.join(output, folder, "") if output is not None and folder else output
             naming[source.name] = partial(output_for, source, place, suffix, is_batch=is_batch)
+        # names that sources share keep the suffixes of those
         self.outputs = {name: output() for name, output in naming.items()}
         self.outputs |= {name: naming[name](full=True) for name in clashing(self.outputs)}
         self._clashing = clashing(self.outputs)
+        # folders are made once all names are known, and only where the user chose one
         written = self.outputs.values()
         makes_folders = output is not None or any(target.is_pattern for target in written)
         folders = {target.path.parent for target in written} if makes_folders else ()
@@ -153,6 +157,7 @@ class Batch:
 
 def _make_folder(folder: Path) -> list[Path]:
     """Make a folder and those above it that are missing; return all that were made, from the top."""
+    # from the top, so that a failure removes what it has made
     missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

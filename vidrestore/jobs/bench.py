@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import islice
@@ -29,7 +29,7 @@ from vidrestore.settings.options import EncoderOptions, RestoreOptions
 from vidrestore.working import threads_for
 
 T = TypeVar("T")
-NOISE = 20.0  # sigma of the synthetic video, 0-255 scale
+SYNTHETIC_SIGMA = 20.0  # of the synthetic video's noise, 0-255 scale
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,14 @@ def bench(
     """
     if source is not None and Source(source).is_pipe:
         raise OptionError("bench reads its video more than once: name a file instead of a pipe")
+    # the video alone: copying other streams is no restoring
     options = replace(options, drop=EVERY_KIND)
     threads = threads_for(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         video, output = source or str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mkv")
         if source is None:
             write_video(video, *size, frames)
+        # the whole command, as users run it
         began = time.perf_counter()
         restorer = load_step(step := Step(task, options))
         loading = time.perf_counter() - began
@@ -99,6 +101,7 @@ def bench(
         summary, whole = _timed("whole", lambda: restore_request(request, lambda _: restorer))
         whole = replace(whole, seconds=summary.seconds).per_frame(summary.frames)
         memory = peak_memory()
+        # then each stage by itself, for the CPU time that it takes
         with open_job(request, lambda _: restorer) as job:
             stages = stages_of(job, frames)
     name = source or "a synthetic video"
@@ -125,7 +128,7 @@ def _timed(name: str, work: Callable[[], T]) -> tuple[T, Timing]:
 
 
 def write_video(path: str, width: int, height: int, frames: int) -> None:
-    """Write a texture that moves, under white noise of sigma `NOISE` in every plane: yuv420p, FFV1."""
+    """Write a texture that moves, under white noise of `SYNTHETIC_SIGMA` in every plane: yuv420p, FFV1."""
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     video = VideoInfo(
         0, "ffv1", width, height, pixels, Fraction(1, 24), Fraction(24), Fraction(24), pix_fmt=pixels.name
@@ -133,13 +136,18 @@ def write_video(path: str, width: int, height: int, frames: int) -> None:
     info = SourceInfo("-", "made up", video, (StreamInfo(0, "video", "ffv1"),))
     draw = np.random.default_rng(0)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
-    pictures = (
-        Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1) for number in range(frames)
-    )
-    write_frames(pictures, VideoWriter(path, source=info, encoder=EncoderOptions(lossless=True)))
+
+    def pictures() -> Generator[Frame]:
+        for number in range(frames):
+            yield Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1)
+
+    write_frames(pictures(), VideoWriter(path, source=info, encoder=EncoderOptions(lossless=True)))
 
 
 def _picture(draw: np.random.Generator, number: int, height: int, width: int) -> NDArray[np.uint8]:
     rows, columns = np.ogrid[:height, :width]
-    texture = 128 + 50 * np.sin((rows + 2 * number) / 9) * np.cos((columns + 3 * number) / 13)
-    return np.rint(texture + draw.normal(0, NOISE, texture.shape)).clip(0, 255).astype(np.uint8)
+    # waves that move by 2 rows and 3 columns a frame
+    down, across = (rows + 2 * number) / 9, (columns + 3 * number) / 13
+    texture = 128 + 50 * np.sin(down) * np.cos(across)
+    noisy = texture + draw.normal(0, SYNTHETIC_SIGMA, texture.shape)
+    return np.rint(noisy).clip(0, 255).astype(np.uint8)

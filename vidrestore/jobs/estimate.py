@@ -26,7 +26,7 @@ from vidrestore.pixels.frames import Frame, PixelFormat
 FEW = 6
 ENOUGH = 1.0  # seconds of restoring that are measured well; faster machines restore more frames
 MOST_BYTES = 256 << 20  # of restored frames in memory
-PART = 512  # side in pixels of the middle of a large picture, of which planes are restored
+PLANES_PART = 512  # side in pixels of the middle of a large picture, of which planes are restored
 WIDE_PART = 1024  # side of its result for restorers of RGB pictures, which see farther
 
 
@@ -94,6 +94,7 @@ def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimat
         began = time.monotonic()
         plan, damage = plan_source(job), job.damage
         planning = time.monotonic() - began
+        # the first frames stand for all
         trial = try_restoring(job)
         encoding = try_encoding(job, trial)
         seconds, timeline = _seconds(job, planning, trial, encoding), plan.timeline
@@ -102,6 +103,7 @@ def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimat
         size = round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)
         estimate = Estimate(plan, seconds, size, damage, job.decisions(), trial.rate, encoding.rate)
         weights = job.weights()
+    # what a program that reads the events needs to decide
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
     details |= {"restored_per_second": estimate.restoring, "encoded_per_second": estimate.encoding}
     details |= {"decisions": estimate.decisions, "weights": weights, "versions": versions()}
@@ -115,10 +117,8 @@ def _seconds(job: Job, planning: float, trial: Trial, encoding: Encoding) -> flo
     part counts.
     """
     plans = [job.plan, *(stage.plan_after(job.plan) for stage in job.steps.later)]
-    restoring = sum(
-        cost * stage.work(plan.timeline)
-        for cost, stage, plan in zip(trial.costs, job.steps.stages, plans, strict=True)
-    )
+    steps = zip(trial.costs, job.steps.stages, plans, strict=True)
+    restoring = sum(cost * stage.work(plan.timeline) for cost, stage, plan in steps)
     parts = planning, restoring, len(job.plan.timeline.pts) / encoding.rate
     return max(parts) if job.steps.on_gpu else sum(parts)
 
@@ -127,6 +127,7 @@ def try_restoring(job: Job) -> Trial:
     """Restore the first frames step by step: as many clips as are restored at once, or four times as many
     while that takes less than `ENOUGH`. Raises MediaError if there is no frame.
     """
+    # a GPU compiles its kernels in the first run, whose time doesn't count
     is_slow_at_first = job.steps.on_gpu
     clips = 1
     while True:
@@ -140,6 +141,7 @@ def try_restoring(job: Job) -> Trial:
 
 def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
     """Restore `clips` times as many clips as are restored at once; return True if there are no more."""
+    # as many frames as a run would hold at once
     with closing(job.decoded()) as decoded:
         frames = list(islice(decoded, 1))
         if not frames:
@@ -147,10 +149,12 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
         count = clips * _frames_at_once(job.steps.first)
         frames += islice(decoded, count - 1)
     is_whole, costs, share = len(frames) < count, list[float](), 1.0
+    # a single picture may be large: its middle is enough
     if len(frames) == 1 and is_whole:
         restorers = [stage.restorer for stage in job.steps.stages]
         side = WIDE_PART // max(restorer.facts.scale for restorer in restorers)
-        side = PART if all(restorer.input_kind == "planes" for restorer in restorers) else side
+        if all(restorer.input_kind == "planes" for restorer in restorers):
+            side = PLANES_PART
         part = _middle(frames[0], job.info.video.format, side)
         share, frames = part.planes[0].size / frames[0].planes[0].size, [part]
     for stage in job.steps.stages:
@@ -193,6 +197,7 @@ def _clip_length(stage: ClipRestorer) -> int:
 
 def try_encoding(job: Job, trial: Trial) -> Encoding:
     """Encode restored frames to measure rate and size; the packets are discarded."""
+    # of a large picture only a part was restored
     began, video, share = time.monotonic(), job.output_info.video, trial.share
     if share < 1:
         height, width = trial.frames[0].planes[0].shape

@@ -36,6 +36,7 @@ class FrameProgress:
         """Send an event if it is time for one: `count` frames are finished, `worked` counts parts, too."""
         now = time.monotonic()
         if self._first is None and (count or worked):
+            # the first part takes longest: until it is done no rate is known
             self._first = now - self._began
         if now - self._last >= PROGRESS_SECONDS:
             self._last = now
@@ -51,6 +52,7 @@ class FrameProgress:
         count = max(count, int(worked))
         self._shown = count, total
         settled = count == total or (self._first is not None and seconds >= SETTLED * self._first)
+        # parts of clips count once they are more than the frames that are finished
         memory, part = peak_memory(), worked if worked > count else None
         self.on_event(
             Progressed(self.source, count, total, seconds, self.stage, memory, settled=settled, worked=part)
@@ -63,6 +65,7 @@ def counted(frames: Iterable[T], source: str, total: Total, stage: str, on_event
     """
     progress, count = FrameProgress(source, total, stage, on_event), 0
     before = HERE.meter
+    # workers report to the meter of the thread that waits for them
     HERE.meter = meter = Meter(lambda: progress.show(count, meter.frames))
     try:
         for count, frame in enumerate(frames, 1):

@@ -26,8 +26,8 @@ from vidrestore.pixels.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.settings.options import RestoreKeywords, RestoreOptions, Scope, changed_values, chosen_options
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
-OVERSHOOT = 0.5  # of float frames below 0 and above 1
-MEMORY = "frames in memory"  # the source in events
+MOST_BEYOND = 0.5  # of float frames below 0 and above 1
+MEMORY_SOURCE = "frames in memory"  # the source in events
 
 Frames = TypeVar("Frames", NDArray[Any], Tensor)
 
@@ -45,9 +45,16 @@ def restore_frames(
 
     uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped; far beyond is an error). OpenCV has B'G'R',
     which nothing shows: pass `frames[..., ::-1]`, and reverse the result likewise. The frames are
-    those that `vidrestore.restore` writes for a video with these pixels; the arguments are as there, but for
-    what concerns files. The task `sr` returns frames four times larger. A `Restorer` keeps the weights for
-    further calls. Raises VidRestoreError.
+    those that `vidrestore.restore` writes for a video with these pixels. A `Restorer` keeps the weights for
+    further calls. Raises VidRestoreError, also for options that concern files.
+
+    Args:
+        frames (array or tensor): The frames (T, H, W, 3), uint8 or any float type.
+        task (str): As that of `vidrestore.restore`; default "denoise"; "sr" returns frames four times larger.
+        options (RestoreOptions): Settings of the restoration; default None: those of `RestoreOptions()`.
+        on_event (callable): Called with every event of the call; what it raises ends the call and is raised
+            here; default None: events are only logged.
+        overrides: Fields of RestoreOptions by name (`sigma=20`), which win over `options`.
     """
     restorer = Restorer(task, options=options, **overrides)
     if not isinstance(frames, np.ndarray | Tensor):
@@ -72,6 +79,11 @@ class Restorer:
     It does one thing at a time and is not safe to share between threads: a call while another runs, or an
     iterator is not exhausted or closed, raises VidRestoreError. Make one for each thread. Raises
     VidRestoreError for a wrong task, option or model. As a context manager it is closed at the end.
+
+    Args:
+        task (str): As that of `vidrestore.restore`; default "denoise".
+        options (RestoreOptions): Settings of the restoration; default None: those of `RestoreOptions()`.
+        overrides: Fields of RestoreOptions by name (`sigma=20`), which win over `options`.
     """
 
     def __init__(
@@ -107,7 +119,16 @@ class Restorer:
     ) -> Generator[Frames]: ...
 
     def __call__(self, source: Any, output: Any = None, *, on_event: Listener | None = None) -> Any:
-        """Restore an array, a tensor, a file or an iterable of frames."""
+        """Restore frames or a file, and return what was restored: the same type for an array or a tensor, an
+        iterator for an iterable, a Summary for a file.
+
+        Args:
+            source: An array or tensor (T, H, W, 3), an iterable of arrays or tensors (H, W, 3), or the path
+                of a file.
+            output (str or path): File to write if `source` is a file; default None: one beside it.
+            on_event (callable): Called with every event of the call; default None: events are only logged.
+        """
+        # a file: by the same path as `restore`
         if isinstance(source, str | os.PathLike):
             with self._working(on_event) as listen:
                 request = request_for(source, output, self._step)
@@ -116,6 +137,7 @@ class Restorer:
             raise OptionError(
                 f"expected an array, a file or an iterable of frames, got {type(source).__name__}"
             )
+        # frames in memory have no streams, and no place to resume from
         if output is not None:
             raise OptionError("`output` is for files; frames in memory are returned")
         if settings := changed_values(self.options, "file", "streams", "call", "job"):
@@ -151,6 +173,7 @@ class Restorer:
     ) -> Generator[Frames]:
         with self._working(on_event) as listen:
             iterator = iter(frames)
+            # the first frame decides type and size, so that none is taken before one is asked for
             if (first := next(iterator, None)) is None:
                 return
             height, width = _check_shape(first, 3)[:2]
@@ -159,7 +182,7 @@ class Restorer:
             steps = Steps([self._step], [self._loaded(self._step)], video)
             decoded = _decoded(chain([first], iterator), first)
             with closing(steps.frames(decoded, steps.first.timeline([]))) as restored:
-                for frame in counted(restored, MEMORY, count, "restore", listen):
+                for frame in counted(restored, MEMORY_SOURCE, count, "restore", listen):
                     self._check_cancelled()
                     yield _like(first, frame)
 
@@ -193,6 +216,7 @@ class Restorer:
 def _joined(frames: Iterator[Any], count: int) -> Any:
     """Return `count` frames as one array or tensor."""
     first = next(frames)
+    # the first result has the size and type of all
     empty = torch.empty if isinstance(first, Tensor) else np.empty
     joined = empty((count, *first.shape), dtype=first.dtype)
     for number, frame in enumerate(chain([first], frames)):
@@ -217,6 +241,7 @@ def _way_to(frames: Any, shape: tuple[int, ...], dimensions: int) -> str:
     """Return the expression that makes what is expected of something else, after a semicolon; empty for what
     can't be recognised.
     """
+    # the ways to `T, H, W, C` and `H, W, C`
     order = (0, 2, 3, 1) if dimensions == 4 else (1, 2, 0)
     transpose = "permute" if isinstance(frames, Tensor) else "transpose"
     ways = {
@@ -255,7 +280,7 @@ def _check_range(frames: NDArray[Any]) -> None:
     is left by filters that overshoot.
     """
     least, most = float(frames.min()), float(frames.max())
-    if frames.dtype != np.uint8 and not (least >= -OVERSHOOT and most <= 1 + OVERSHOOT):
+    if frames.dtype != np.uint8 and not (least >= -MOST_BEYOND and most <= 1 + MOST_BEYOND):
         raise OptionError(
             f"float frames hold 0 to 1, these {least:g} to {most:g}; divide 0 to 255 by 255 (or pass uint8), "
             "scale other ranges"
@@ -264,6 +289,7 @@ def _check_range(frames: NDArray[Any]) -> None:
 
 def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:
     """Return the same samples, uint8 or float32, as an array."""
+    # without a copy where that can be
     if isinstance(frames, Tensor):
         if frames.layout is not torch.strided or frames.is_meta:
             raise OptionError(

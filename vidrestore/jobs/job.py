@@ -67,6 +67,7 @@ class Job:
         the length of clips are left out: a job that was begun keeps its own. So are the streams that are
         copied: they are added when the frames are joined, and `drop` may change until then.
         """
+        # a source may be renamed
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
         first, *later = (_identity(stage) for stage in self.steps.stages)
         encoder = asdict(self.plan.encoder)
@@ -81,6 +82,7 @@ class Job:
 
     def begin(self, on_event: Listener) -> None:
         """Announce the job and its warnings."""
+        # of all steps the networks, of one the device: they share it
         facts = [stage.restorer.facts for stage in self.steps.stages]
         names = ", ".join(fact.name for fact in facts)
         on_event(Started(*self.request.names, self.request.tasks, names, device_name(facts[0].device)))
@@ -107,6 +109,7 @@ class Job:
 
     def weights(self) -> dict[str, str]:
         """Return the sha256 of each file of weights that the steps use, by its name there."""
+        # a network may consist of several files
         facts = (stage.restorer.facts for stage in self.steps.stages)
         files = (fact.files or ((fact.name, fact.weights),) for fact in facts if fact.weights)
         return {name: checksum for part in files for name, checksum in part}
@@ -115,6 +118,7 @@ class Job:
         """Return how the output was made, for its tags (`media.finished.Tag`); None without `tags`."""
         if not self.options.tags:
             return None
+        # what each step did: its network and the options that differ from their defaults
         parts = []
         for stage in self.steps.stages:
             facts, changes = stage.restorer.facts, changed_values(stage.options, "pixels")
@@ -122,11 +126,13 @@ class Job:
             parts.append(" ".join([stage.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
         if frames := len(self.plan.timeline.pts):
             parts.append("; ".join(filter(None, (f"{frames} frames", damage))))
+        # the checksum of the file is put in place of the unknown one once it is written
         job = f"{self.request.job(self.plan.source)}+{UNKNOWN} " if self.request.source.is_stored else ""
         return f"vidrestore {job}{__version__}: {'; '.join(parts)}"
 
     def decisions(self) -> dict[str, str]:
         """Return what was chosen automatically, in words."""
+        # of the source, of the coder, and of the network for it
         plan, scan = self.plan, self.reader.scan
         words = scan.in_words if scan else None
         choices = decisions(self.info, self.request.output, plan.encoder, plan.copy, words)
@@ -181,6 +187,7 @@ class Job:
         wrong, so frames are asked themselves. Closed captions that begin late are a warning, too; if
         `strict`, they raise PlanError.
         """
+        # what changes on the way is said once, where it happens
         scan, captioned = self.reader.scan, False
         turns = scan is not None and scan.kind != "whole" and not scan.why
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
@@ -196,6 +203,7 @@ class Job:
                 if warning := refused_if(self.options.strict, self.info.path, lost):
                     on_event(Warned(self.info.path, warning))
             yield frame
+        # times that the reader has mended or moved are all known at the end
         if mended := self.reader.mended:
             count = counted_words(len(mended), "frame")
             first = f"first at {float(mended[0] * self.reader.stored.time_base):.3f} s"
@@ -203,6 +211,7 @@ class Job:
             on_event(Warned(self.info.path, f"{text}; each lies in the middle between its neighbours now"))
         if self.reader.restarts:
             on_event(Warned(self.info.path, self._set_back()))
+        # a change of form that the decoder has hidden
         if change := refused_if(self.options.strict, self.info.path, self.reader.change_of_form):
             on_event(Warned(self.info.path, change))
 
@@ -213,6 +222,7 @@ class Job:
         text = f"the clock of the video is set back at {place * tick:.3f} s"
         if more := len(rest):
             text += f" and at {more} place{'s' * (more > 1)} after it"
+        # sound has a clock of its own: a video that is moved may leave it
         sound = any(stream.kind == "audio" and stream.index in self.plan.copy for stream in self.info.streams)
         if sound and abs(moved) * tick > MOST_APART:
             raise MediaError(
@@ -243,10 +253,12 @@ class Job:
 
 def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader | None) -> Job:
     """Check the encoder, the streams to copy and losses; load the model last, and return the job."""
+    # what can be refused without loading weights comes first
     check_frames(request)
     info, output, options = reader.info, request.output, request.options
     scale = total_scale(request.steps, info.video)
     content = check_content(reader, output, options, span, scale)
+    # a step may choose its network by the source
     restorers, enlarged_as = [], None
     for step in request.steps:
         if kind := measured_input(step, reader):
@@ -256,6 +268,7 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
     warnings = *content.warnings, *(warning for restorer in restorers for warning in restorer.facts.warnings)
     if any(step.task in DENOISE and step.options.sigma == 0 for step in request.steps):
         warnings += ("`sigma=0` says that there is no noise: nothing is denoised, only encoded again",)
+    # clips of later steps follow from the plan of the first
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(
@@ -291,6 +304,7 @@ def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
 
 def plan_source(job: Job, on_event: Listener = ignore_event) -> Plan:
     """Decode all frames that are to be restored once, and return the finished plan."""
+    # the frames are discarded, the plan remains
     for _ in planned_clips_of(job, on_event):
         pass
     return job.plan

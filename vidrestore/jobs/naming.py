@@ -68,6 +68,7 @@ def expand_sources(
     """
     if not all(source.name for source in sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
+    # mistakes of the command line, each said before anything is opened
     for source in sources:
         if ADDRESS.match(source.name) and not os.path.exists(source):
             raise MediaError(f"{source}: an address, and only files are read; download it first")
@@ -83,6 +84,7 @@ def expand_sources(
         is_writable = target.suffix in MUXERS or target.suffix in PICTURE_ENCODERS
         if is_writable and not glob.has_magic(target.name):
             raise OptionError(f"{target}: no such file; if it is to be written, use `output={target}`")
+    # a pattern of the shell may match outputs beside their sources
     outputs = named_outputs(sources)
     files: dict[Source, str] = {}
     for source in sources:
@@ -109,23 +111,19 @@ def notes_on(
     """Yield inputs with a sentence: those that are missing, pictures that may be meant differently, unless
     `photos` is set, and files of kinds that are not read.
     """
+    # what is missing or meant differently, while something else can be restored
     for source in sources if len(sources) > 1 else ():
         if not (source.is_pipe or source.is_pattern or source.is_many or os.path.exists(source)):
             yield source.name, "no such file; the other inputs are restored"
     named = [source.name for source in sources if os.path.isfile(source) and is_picture(source.name)]
     if not photos and (pattern := pattern_of(named)):
-        text = (
-            f"{len(named)} numbered pictures were named, and each is restored by itself; if they are frames "
-        )
-        yield named[0], f"{text}of a video, name '{pattern}' instead"
+        text = f"{len(named)} numbered pictures were named, and each is restored by itself"
+        yield named[0], f"{text}; if they are frames of a video, name '{pattern}' instead"
     for source in (source for source in sources if source.is_many):
         paths = [path for path, _ in _paths(source, recursive) if os.path.isfile(path)]
         if not (photos or frames) and (why := _photographs(source)):
             count = sum(map(is_picture, paths))
-            yield (
-                source.name,
-                f"{count} {_AS_PHOTOGRAPHS.format(why)}",
-            )
+            yield source.name, f"{count} {_AS_PHOTOGRAPHS.format(why)}"
         elif not photos and (note := _note_on_pictures(paths)):
             yield source.name, note
         yield from ((source.name, note) for note in _notes_on_outputs(own_outputs(paths)))
@@ -143,6 +141,7 @@ def own_outputs(paths: Sequence[str]) -> dict[str, str]:
     kinds = VIDEO_SUFFIXES | KINDS.keys()
     paths = [path for path in paths if Path(path).suffix.lower() in kinds]
     origins, outputs = _origins(paths), dict[str, str]()
+    # names come first, so that few files are opened for their tags
     for path in filter(_has_our_suffix, paths):
         if read_tag(Target(path)):
             outputs[path] = "" if path in origins else "as vidrestore made them, by their tags"
@@ -190,6 +189,7 @@ def named_outputs(sources: Sequence[Source]) -> dict[str, str]:
 
 def _origins(names: Sequence[str]) -> dict[str, str]:
     """Return the names that are those of outputs of another one, each with that."""
+    # a name without its suffix is that of a source, and so is the full name
     videos = {str(Path(name).with_suffix("")): name for name in names} | {name: name for name in names}
     origins = {
         name: videos.get(str(Path(name).with_suffix("").with_suffix("")))
@@ -233,6 +233,7 @@ def _paths(source: Source, recursive: bool) -> list[tuple[str, str]]:
 
 
 def _no_video_error(source: Source, paths: list[str]) -> MediaError:
+    # from the likely mistake to the less likely one; the last that fits is said
     kind = "the folder" if os.path.isdir(source) else "the pattern"
     expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
     if any(map(is_picture, paths)):
@@ -250,18 +251,17 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
     def unreadable(error: OSError) -> None:
         raise MediaError(f"{error.filename}: the folder can't be read ({error.strerror})") from error
 
+    # folders are changed in place, as os.walk enters those that are left
     for parent, folders, files in os.walk(folder, onerror=unreadable):
         below = os.path.relpath(parent, folder)
         for name in sorted(files):
             yield str(Path(parent, name)), "" if below == "." else below
-        folders[:] = sorted(  # those that os.walk enters next
-            name
-            for name in folders
-            if recursive
-            and name != _THUMBNAILS
-            and not name.startswith(".")
-            and not name.endswith(WORK_SUFFIX)
-        )
+        folders[:] = sorted(filter(_is_entered, folders)) if recursive else []
+
+
+def _is_entered(folder: str) -> bool:
+    """Return False for folders of small copies, of unfinished work, and hidden ones."""
+    return folder != _THUMBNAILS and not folder.startswith(".") and not folder.endswith(WORK_SUFFIX)
 
 
 def _is_video(path: str, *, photos: bool = False) -> bool:
@@ -278,7 +278,8 @@ def is_our_output(path: str) -> bool:
 
 def _has_our_suffix(path: str) -> bool:
     parts = Path(path).name.split(".")
-    return len(parts) > 2 and parts[-2] in {*(task.suffix for task in TASKS.values()), *ENLARGED, PREVIEW}
+    suffixes = {task.suffix for task in TASKS.values()} | ENLARGED | {PREVIEW}
+    return len(parts) > 2 and parts[-2] in suffixes
 
 
 def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
@@ -288,8 +289,11 @@ def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
     sources, folds = defaultdict[str, list[str]](list), sys.platform in ("win32", "darwin")
     for source, target in outputs.items():
         sources[target.name.casefold() if folds else target.name].append(source)
-    clashes = (group for group in sources.values() if len(group) > 1)
-    return {source: [other for other in group if other != source] for group in clashes for source in group}
+    clashes: dict[str, list[str]] = {}
+    for group in sources.values():
+        if len(group) > 1:
+            clashes |= {source: [other for other in group if other != source] for source in group}
+    return clashes
 
 
 def output_for(
@@ -301,6 +305,7 @@ def output_for(
     Raises OptionError if several inputs would go to one file, if a pipe has no output, or if the output has
     an empty name. Of several inputs, one whose pictures can't be read fails when its turn comes.
     """
+    # the output is a pipe, a file, a folder, or beside the source
     if output == "":
         raise OptionError("`output` is empty; give it the name of a file or folder")
     if output is not None and Target(output).is_pipe:
@@ -317,6 +322,7 @@ def output_for(
         return Target(output)
     if source.is_pipe:
         raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
+    # pictures stay pictures, a video keeps its container if that can be written
     with suppress(MediaError) if is_batch else nullcontext():
         if source.pictures:
             return Target(_pictures_for(source.pictures, output, suffix, is_batch=is_batch, full=full))
@@ -349,12 +355,14 @@ def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, is_bat
     """Return the output for pictures: a photo beside a photo, and for frames of a video a pattern of the same
     names, in the folder `output` or in one beside their own. The preview of frames is a video.
     """
+    # a photo beside a photo
     source = Path(pictures.source)
     if source.is_file():
         fits = source.suffix.lower() in PICTURE_ENCODERS
         stem = source.name if full and not fits else source.stem
         name = f"{stem}.{suffix}{source.suffix if fits else '.png'}"
         return str(source.with_name(name) if output is None else Path(output, name))
+    # frames of a video: a folder of the same names
     folder = source if source.is_dir() else source.parent
     if folder.name in ("", ".."):  # the working folder, or a root
         folder = Path("pictures")

@@ -44,6 +44,7 @@ class PlanAhead:
         error: BaseException | None = None
         HERE.flag = self._stop
         use_one_thread()
+        # a clip is counted once it is in the plan as a whole
         try:
             for count, _ in enumerate(planned_clips_of(self._job, self._events.append), 1):
                 del _  # its frames
@@ -54,6 +55,7 @@ class PlanAhead:
             self._finish()
         except BaseException as caught:
             error = caught
+        # the last word: finished, or what went wrong
         with self._changed:
             self.is_finished, self._error = True, error
             self._changed.notify_all()
@@ -70,6 +72,7 @@ class PlanAhead:
     def _has(self, index: int) -> bool:
         """Wait for a clip; return False if the plan ends before."""
         is_decided = False
+        # wake up now and then, to pass on events and to notice a stop
         while not is_decided:
             with self._changed:
                 is_decided = self._changed.wait_for(lambda: self.is_finished or self._count > index, LOOK)

@@ -44,6 +44,7 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
     tag, output_tag = read_tag(request.output), PREVIEW_TAG if request.options.tags else None
     if tag and tag.is_preview and not is_foreign(request.output):  # another excerpt, or other options
+        # a preview may replace a preview, never a result
         request = request.with_options(overwrite=True)
     video_only = request.with_options(drop=EVERY_KIND)
     with check(video_only, load, on_event, find=partial(_span, seconds), locks=False) as job:
@@ -73,6 +74,7 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
 
 def _write_pairs(job: Job, tag: str | None) -> VideoWriter:
     """Write the pictures, and return the writer that is finished."""
+    # frames before, until those after come out of the restorer
     sources: deque[Frame] = deque()
     scale = job.steps.scale
     wide = side_by_side_info(job.info, scale)
@@ -129,16 +131,17 @@ def _orientation(video: VideoInfo) -> tuple[int, bool]:
 
 def side_by_side(before: Frame, after: Frame, video: VideoInfo) -> Frame:
     """Return the two pictures as one, `before` on the left as it is shown."""
+    # stored rows and columns may be turned when the picture is shown
     pixels, (axis, backwards) = video.format, _orientation(video)
     height, width = before.planes[0].shape
     height, width = _multiple(height, pixels.chroma_height_shift), _multiple(width, pixels.chroma_width_shift)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     first, second = (after, before) if backwards else (before, after)
     pairs = zip(first.planes, second.planes, sizes, strict=True)
-    return replace(
-        after,
-        planes=tuple(np.concatenate([one[:h, :w], other[:h, :w]], axis=axis) for one, other, (h, w) in pairs),
-    )
+    planes = []
+    for one, other, (rows, columns) in pairs:
+        planes.append(np.concatenate([one[:rows, :columns], other[:rows, :columns]], axis=axis))
+    return replace(after, planes=tuple(planes))
 
 
 def _multiple(size: int, shift: int) -> int:

@@ -61,6 +61,7 @@ class LoadedSteps:
     def __call__(self, step: Step, begin: Callable[[], None] = lambda: None) -> Restorer:
         """Return the restorer of a step; `begin` is called before it is loaded."""
         key = {"task": step.task} | values_of(step.options, "pixels", "machine")
+        # a step that differs only by files has the same network
         for loaded, restorer in self._loaded:
             if loaded == key:
                 return restorer
@@ -130,6 +131,7 @@ class Request:
         from vidrestore.weights.manifest import read_manifest, sha256_of
 
         cards, weights = read_manifest().values(), dict[str, str]()
+        # of a file its content, which may change under its name; of bundled weights their record
         for task, model in ((step.task, step.options.model) for step in self.steps):
             if model and is_file(model):
                 with suppress(OSError):  # an address of a hub names a revision
@@ -147,6 +149,7 @@ def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    # sets in order, numbers alike however they were given
     if isinstance(value, frozenset):
         return sorted(value)
     if is_dataclass(value) and not isinstance(value, type):

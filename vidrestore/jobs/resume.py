@@ -52,7 +52,7 @@ VERSION = 7
 ATTEMPTS = 100  # tries to make the folder while others remove it
 LOCK = "job.lock"
 _OURS = re.compile(r"\d{8}-\d{8}\.segment|(job|plan)\.json|(job|\d+-\d+)\.lock|\.[0-9a-f.]+\.partial")
-_KINDS = {
+_RECORDS = {
     "job": stored(version=int, identity=dict, overwrite=bool),
     "plan": stored(name=str, timeline=dict, damage=str | None, restarted=bool),
 }
@@ -70,6 +70,7 @@ class WorkFolder:
     """The work folder of the video `output`: beside it, or in the folder `work_dir`. `locked` makes it."""
 
     def __init__(self, output: str, work_dir: str | None = None) -> None:
+        # the same name however the output is written, short enough for any file system
         self.output = Path(output)
         name = _short(self.output.name + WORK_SUFFIX)
         # of the locks: the same however the output is named
@@ -94,7 +95,11 @@ class WorkFolder:
     def finished(self) -> list[Bounds]:
         """Return the bounds of the segments that exist, in order; they are not checked."""
         names = [path.stem for path in self.path.glob("*.segment") if _OURS.fullmatch(path.name)]
-        return sorted((int(first), int(stop)) for first, _, stop in (name.partition("-") for name in names))
+        bounds = []
+        for name in names:
+            first, _, stop = name.partition("-")
+            bounds.append((int(first), int(stop)))
+        return sorted(bounds)
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
@@ -103,17 +108,20 @@ class WorkFolder:
 
         Raises BusyError if another process works on it, MediaError if the folder can't be made.
         """
+        # the lock goes last, when nothing is left to protect
         with ExitStack() as stack:
             self._lock(stack, shared=shared)
             stack.callback(_remove_empty, self.path)
             try:
                 yield
             finally:
+                # a job without a finished segment isn't worth keeping
                 is_planned = shared and (self.path / "plan.json").exists()
                 if not (self.has_job and (is_planned or self.finished())):
                     self.remove()
 
     def _lock(self, stack: ExitStack, *, shared: bool) -> None:
+        # another process may remove the folder between making and locking it
         for attempt in range(ATTEMPTS):
             try:
                 self._enter_lock(stack, shared=shared)
@@ -132,9 +140,11 @@ class WorkFolder:
                     ) from None
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
+        # shards of this job hold locks of their own
         for path in () if shared else self.lock_place.glob("*-*.lock"):
             with locked(path):  # or a shard is at work
                 pass
+        # segments go into a folder of the user's own, beside the lock or in `work_dir`
         try:
             _make_own(self.path)
         except OSError as error:
@@ -150,6 +160,7 @@ class WorkFolder:
         """Hold the lock beside the output, or where that is refused, in `work_dir`; else, unless the job is
         `shared`, none, with a warning.
         """
+        # some network shares refuse locks
         refusals = []
         for place in dict.fromkeys((self.place, self.path)):
             _make_own(place)
@@ -195,15 +206,18 @@ class WorkFolder:
         if restart:
             self._discard(lambda name: not name.endswith(".lock"))
         before = self.read("job")
+        # one of another version, or of none that is known
         if before is not None and before.get("version") != VERSION:
             raise DifferentJobError(
                 f"{self.path}: begun by another version of vidrestore", "; add `restart` to start over"
             )
+        # no record, or one without what this job needs: nothing there can be trusted
         if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
             self._discard(lambda name: name.endswith((".segment", ".json")))  # their job is unknown
             content = {"version": VERSION, "identity": identity, "overwrite": overwrite}
             self.write("job", before := {**content, **dropped, **facts})
             return before
+        # the same job: what may change from run to run is updated
         differences = list(_differences(before["identity"], as_json(identity)))
         changed = list(_differences({"drop": before.get("drop")}, dropped))
         if differences or (shared and changed):
@@ -223,8 +237,9 @@ class WorkFolder:
         Raises MediaError if it is not a regular file or far too large: vidrestore did not write that.
         """
         path = self.path / f"{name}.json"
+        # the content is checked as a stranger's
         try:
-            content = read_object(path, _KINDS[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+            content = read_object(path, _RECORDS[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
             if content.pop("checksum", None) != digest(content):
                 raise ValueError("its checksum is wrong")
             return content
@@ -261,6 +276,7 @@ class WorkFolder:
         """Remove all files of the job, which must be locked: first that without which the others are left
         over.
         """
+        # without its record, the rest is known as left over should this be interrupted
         self._discard(lambda name: name == "job.json")
         self._discard(lambda name: name != LOCK)
         remove_partials(self.output)

@@ -55,12 +55,22 @@ def restore(
         summary = vidrestore.restore("in.mp4", "out.mp4", task="denoise", sigma=20)
         vidrestore.restore("small.mkv", task="sr", scale=2, on_event=print)
 
-    `source` is a path, or "-" for y4m video on standard input; `output` likewise. `overrides`, such as
-    `sigma=20`, are fields of RestoreOptions and win over `options`. `on_event` is called with each event;
-    what it raises ends the run and is raised here. Raises VidRestoreError, if possible before any work; then
-    nothing is written. A run that ends early leaves what it has finished in the folder OUTPUT.vidrestore, and
-    the same call resumes from there; once the output is finished, the same call does nothing. Events are also
-    logged, by the logger `vidrestore`.
+    Returns a Summary. Raises VidRestoreError, if possible before any work; then nothing is written. A run
+    that ends early leaves what it has finished in the folder OUTPUT.vidrestore, and the same call resumes
+    from there; once the output is finished, the same call does nothing. Events are also logged, by the logger
+    `vidrestore`.
+
+    Args:
+        source (str or path): Video, photo, folder or pattern of pictures to restore; "-" for a y4m video on
+            standard input.
+        output (str or path): File to write, or a folder for it; "-" for a y4m video on standard output;
+            default None: a file beside the source, named after the task.
+        task (str): "denoise", "dehaze", "derain", "desnow", "deblur", "deflicker", "dedust" or "sr"; default
+            "denoise".
+        options (RestoreOptions): Settings of the restoration; default None: those of `RestoreOptions()`.
+        on_event (callable): Called with every event of the run; what it raises ends the run and is raised
+            here; default None: events are only logged.
+        overrides: Fields of RestoreOptions by name (`sigma=20`), which win over `options`.
     """
     step_options = chosen_options(RestoreOptions, options, overrides)
     request = request_for(source, output, Step(task, step_options))
@@ -86,11 +96,13 @@ def restore_request(
 
     `run` restores all segments. Raises VidRestoreError.
     """
+    # a container on standard input must be stored; y4m is read as it comes
     if request.source.is_pipe and is_container():
         options = request.options
         request.output.check(request.source, overwrite=options.overwrite, cfr=options.cfr)
         with spooled(request, on_event) as (stored, listener), open_job(stored, load) as job:
             return replace(_stream(job, listener), source=str(request.source))
+    # else a file, whose work can be resumed
     with check(request, load, on_event) as job:
         if isinstance(job, Summary):
             return job
@@ -123,10 +135,12 @@ def check(
     restore, by default that of `start` and `duration`. With `locks`, the work folder is locked, which
     pipes don't have; `folder` is one that the caller has locked. Raises VidRestoreError.
     """
+    # what the file system refuses, before anything of it is locked
     request.output.check(request.source, overwrite=True, cfr=request.options.cfr)
     work_folder = None if folder or request.is_piped else WorkFolder.of(request)
     with work_folder.locked() if work_folder and locks else nullcontext():
         folder = folder or (work_folder if locks else None)
+        # the state of the output decides what is left to do
         try:
             left = earlier_summary(request, on_event, folder)
         except OutputExistsError:
@@ -149,9 +163,11 @@ def earlier_summary(
 
     Raises OutputExistsError if there is another output.
     """
+    # an output that the user wants replaced needs no look
     source, output = request.source, request.output
     if request.options.overwrite:
         return request
+    # one with our tag: finished by this request, perhaps cut or changed since
     tag, problem = read_tag(output), None
     if tag and source.is_stored and (maker := _maker(request, tag)):
         problem = _FORMER if maker == "former" else broken_output(output, tag)
@@ -162,10 +178,12 @@ def earlier_summary(
             summary = Summary(*request.names, tag.frames, 0.0, tag.damage, reused=tag.frames, before=True)
             on_event(summary)
             return summary
+    # one without: a job that was begun here, or an empty or broken file of ours
     elif folder and folder.read("job") is not None:
         return request
     elif tag is None:
         problem = _own_stump(output)
+    # what remains is made again, refused, or not there
     if problem:
         on_event(Warned(source.name, f"{output}: {problem}; it is made again"))
         return request.with_options(overwrite=True)
@@ -194,6 +212,7 @@ def _maker(request: Request, tag: Tag) -> Literal["this", "former"] | None:
     the tag; None if another request made it. Raises OutputExistsError if another user may have put the output
     there.
     """
+    # the digest of this version, or of one before it
     identity = request.source.identity()
     maker: Literal["this", "former"] | None = None
     if tag.job == request.job(identity):
@@ -213,6 +232,7 @@ def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | 
     """Open the source, check what depends on it, load the model last, and yield the job: the part of `check`
     that helpers of another process need, too.
     """
+    # decoders measure losses only where a step will ask for them
     steps, options = request.steps, request.options
     measures = any(step.measures_noise or step.measures_input for step in steps)
     measures |= is_picture(request.source.name) and any(step.removes_loss for step in steps)
@@ -239,6 +259,7 @@ def warn_if_stopped(work: SegmentedWork) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        # count what the next run can use
         count = work.finished_frames()
         amount = "1 frame is" if count == 1 else f"{count} frames are"
         text = f"stopped; {amount} kept in {work.folder.path}, and the same command resumes from there"
@@ -253,6 +274,7 @@ def _stream(job: Job, on_event: Listener) -> Summary:
     from vidrestore.jobs.job import damage_summary
     from vidrestore.jobs.steps import write_frames
 
+    # frames are written as they come: a pipe can't be resumed
     total = expected_frames(job.info, job.plan.span)
     job.begin(on_event)
     job.announce_plan(total, on_event)
@@ -267,6 +289,7 @@ def finish(
     job: Job, began: float, damage: str | None, retried: int, on_event: Listener, reused: int = 0
 ) -> Summary:
     """Warn of what the user should know about the result; return its summary, the last event."""
+    # the same facts for files and for pipes
     timeline, changes, seconds = job.plan.timeline, job.steps.changes, time.monotonic() - began
     scenes, frames = tuple(timeline.scenes), len(timeline.pts)
     job.warn(result_warnings(frames, scenes, retried, changes), on_event)
@@ -292,6 +315,7 @@ def result_warnings(
     """Yield warnings about clips restored twice, frames left as they are, and noise that may be wrong."""
     if retried:
         yield f"{retried} clips went beyond half precision and were restored again in fp32"
+    # deblur leaves sharp frames as they are, which is no surprise
     for task, change in changes:
         if change.unchanged and not change.shakes:
             frames_of_all = f"{change.unchanged} of {change.frames} frames"
@@ -340,6 +364,7 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
             shutil.copyfileobj(standard_input(), file.file, 1 << 20)
             file.file.flush()
 
+            # events and errors name the pipe, not the file that stands for it
             def renamed(event: Event) -> None:
                 event = replace(event, source=PIPE) if event.source == path else event
                 if isinstance(event, Warned | Failed):

@@ -36,7 +36,7 @@ from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.plan_ahead import PlanAhead
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.media.formats.encoder_table import EncoderChoice
-from vidrestore.media.formats.source import PICTURES
+from vidrestore.media.formats.source import NUMBERED_PICTURES
 from vidrestore.media.reading.reader import expected_frames
 from vidrestore.media.writing.muxer import Muxer
 from vidrestore.media.writing.picture_writer import PictureFiles
@@ -74,6 +74,7 @@ def segments_of(timeline: Timeline, length: int, clips: Iterable[int] | None = N
     there. Each depends on the plan up to its end, so the plan may grow: then `clips` yields the indices of
     its clips, until it is finished.
     """
+    # a segment ends with a clip, so that no clip is restored twice for it
     number = first = stop = 0
     for index in range(len(timeline.clips)) if clips is None else clips:
         stop = timeline.clips[index].stop
@@ -87,6 +88,7 @@ def segments_of(timeline: Timeline, length: int, clips: Iterable[int] | None = N
 
 def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     """Yield runs of neighbouring segments: restored together, they need no clip twice."""
+    # a run ends where a segment before it is finished already
     run: list[Segment] = []
     for segment in segments:
         if run and segment.first != run[-1].stop:
@@ -119,11 +121,13 @@ class SegmentedWork:
         it, too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
         """
         identity, options, stages = job.identity(), job.options, job.steps.stages
+        # what may be another value on another day stays as the job began with it
         facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
         facts["clips"] = [[stage.length, stage.overlap] for stage in stages]
         begin = partial(
             folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite
         )
+        # the folder of another job is discarded only for an output that is to be replaced
         try:
             began = begin(restart=options.restart and not shared)
         except DifferentJobError as error:
@@ -131,6 +135,7 @@ class SegmentedWork:
                 raise
             on_event(Warned(job.info.path, f"{error.difference}; it was discarded"))
             began = begin(restart=True)
+        # its own settings, then its plan if it has one
         for stage, (length, overlap) in zip(stages, began["clips"], strict=True):  # memory may be other now
             stage.length, stage.overlap = length, overlap
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
@@ -174,6 +179,7 @@ class SegmentedWork:
         job = self.job
         if not job.plan.timeline.pts:
             raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
+        # what a later run needs of this pass over the video
         content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
         facts = {"damage": job.damage, "restarted": bool(job.reader.restarts or job.reader.mended)}
         self.folder.write("plan", content | facts)
@@ -185,6 +191,7 @@ class SegmentedWork:
         if record is None or record["name"] != self.name:
             return
         try:
+            # a plan that can't be read is made again
             self.job.plan.timeline = Timeline.from_compact(record["timeline"])
             self._set_facts(record)
         except ValueError as error:
@@ -201,15 +208,16 @@ class SegmentedWork:
         """Return the parts of segments, by default of all, that no process has finished, without a check of
         the others.
         """
+        # finished segments leave gaps: a missing part is where a gap meets a segment
         segments = self.segments if segments is None else segments
         edges = [0, *chain.from_iterable(self._finished()), segments[-1].stop]
-        gaps = [(first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True) if first < stop]
-        return [
-            Segment(segment.number, max(first, segment.first), min(stop, segment.stop))
-            for segment in segments
-            for first, stop in gaps
-            if first < segment.stop and segment.first < stop
-        ]
+        missing = []
+        for segment in segments:
+            for gap_first, gap_stop in zip(edges[::2], edges[1::2], strict=True):
+                first, stop = max(gap_first, segment.first), min(gap_stop, segment.stop)
+                if first < stop:
+                    missing.append(Segment(segment.number, first, stop))
+        return missing
 
     def _finished(self) -> list[Bounds]:
         """Return the bounds of the finished segments in order; of two that overlap, as two shards may write
@@ -234,6 +242,7 @@ class SegmentedWork:
             pass
 
     def _is_whole(self, bounds: Bounds) -> bool:
+        # each file is read once in a run
         path = self.folder.segment(bounds)
         if path in self._checked:
             return True
@@ -246,6 +255,7 @@ class SegmentedWork:
         except MediaError as error:
             problem = str(error)
         self.on_event(Warned(self.job.info.path, problem))
+        # restored again, as if it had never been there
         path.unlink(missing_ok=True)
         return False
 
@@ -255,13 +265,12 @@ class SegmentedWork:
 
     def _label(self, bounds: Bounds) -> dict[str, Any]:
         """Return the label of a segment, unique to its video and part: frames, times and noise."""
+        # a segment made by another plan has other times or noise
         timeline, (first, stop) = self.job.plan.timeline, bounds
         times = array("q", chain(timeline.pts[first:stop], timeline.durations[first:stop]))
-        clips = owners(timeline.bounds, first, stop)
-        sigmas = [
-            (clip.first, clip.stop, clip.sigma, clip.coding)
-            for clip in timeline.clips[clips.start : clips.stop]
-        ]
+        owned = owners(timeline.bounds, first, stop)
+        clips = timeline.clips[owned.start : owned.stop]
+        sigmas = [(clip.first, clip.stop, clip.sigma, clip.coding) for clip in clips]
         plan = digest({"times": list(times), "clips": sigmas})
         return {"job": self.name, "first": first, "stop": stop, "plan": plan}
 
@@ -278,6 +287,7 @@ class SegmentedWork:
         """Restore what is missing of each segment once that is planned. Planning goes on beside it; if it is
         ended before the plan is, the next run plans from the beginning, with the same result.
         """
+        # the plan begins empty, and grows in another thread
         job = self.job
         job.plan.timeline = job.steps.first.timeline([])
         parts, written = deque[Segment](), 0
@@ -294,6 +304,7 @@ class SegmentedWork:
                     return None if self.total is None else max(0, self.total - reused)
 
                 frames = counted(restored, job.info.path, total, "restore", self.on_event)
+                # a part is restored as soon as its segment is planned
                 while part is not None:
                     parts.append(part)
                     self._write(frames, part)
@@ -339,6 +350,7 @@ class SegmentedWork:
         other pictures might come.
         """
         damaged = self.source_damage is not None
+        # neighbours are restored as one, for fewer clips
         for run in consecutive(segments):
             part = self.job.restored_part(run[0].first, run[-1].stop, from_start=damaged)
             with closing(part) as frames:
@@ -347,6 +359,7 @@ class SegmentedWork:
     def _write(self, frames: Iterator[Frame], segment: Segment) -> None:
         """Write the frames of a segment, or of several if they take longer than a minute."""
         first, durations = segment.first, self.job.plan.timeline.durations
+        # the file gets its bounds at the end, when it is known how far it came
         while first < segment.stop:
             began = time.monotonic()
             with self._writer((first, segment.stop)) as writer:
@@ -357,6 +370,7 @@ class SegmentedWork:
                     if self._is_full(began, first, writer.frames):
                         break
                 else:
+                    # fewer frames than planned came from the decoder
                     if writer.frames != (expected := segment.stop - first):
                         problem = f"frame {first} and on: {writer.frames} of {expected} came"
                         raise PlanError(f"{self.job.info.path}, {problem}; has the source changed?")
@@ -402,6 +416,7 @@ class SegmentedWork:
 
     def check_output(self) -> None:
         """Check that the output can be begun, and that there is room for it. Raises MediaError."""
+        # an output that came since is refused before work, not after
         if not (self.overwrite or (self.is_planned and not self.unfinished())):  # it came since the job began
             self.job.request.output.check(self.job.request.source, overwrite=False)
         self._joined().abort()
@@ -414,6 +429,7 @@ class SegmentedWork:
 
         Sets `damage`. Raises MediaError; then the segments stay.
         """
+        # nothing may be missing, and the source must be that of the plan
         job, timeline = self.job, self.job.plan.timeline
         if missing := self.missing():
             raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
@@ -421,6 +437,7 @@ class SegmentedWork:
             raise PlanError(
                 f"{job.info.path}: the source has changed since the work began; run again with `restart`"
             )
+        # then all packets into one file, with the streams that are copied
         joined = self._joined()
         try:
             files = [(self.folder.segment(bounds), bounds[0]) for bounds in self._finished()]
@@ -439,7 +456,7 @@ class SegmentedWork:
 
     def _joined(self) -> Muxer | PictureFiles:
         job, plan, tag = self.job, self.job.plan, self.job.tag(self.source_damage)
-        if plan.encoder.container == PICTURES:
+        if plan.encoder.container == NUMBERED_PICTURES:
             drop, output = job.options.drop, job.request.output
             return PictureFiles(
                 output, job.output_info, plan.encoder, drop, overwrite=self.overwrite, tag=tag
@@ -458,6 +475,7 @@ class SegmentedWork:
 
 def least_size(video: VideoInfo, encoder: EncoderChoice, frames: int) -> int:
     """Return how many bytes the encoded frames take at least."""
+    # a bound from below: better a run that fails late than one refused without need
     height, width, pixels = video.height, video.width, video.format
     if not (encoder.lossless or encoder.encoder == "ffv1"):
         return int(frames * height * width * LEAST_LOSSY / 8)
@@ -471,6 +489,7 @@ def check_space(folder: WorkFolder, least: int) -> None:
     which are there at the same time.
     """
     work, home = folder.path, folder.output.absolute().parent
+    # on one disk both are there at once
     demands = {work: least - folder.size(), home: least}
     if os.stat(work).st_dev == os.stat(home).st_dev:
         demands = {work: 2 * least - folder.size()}

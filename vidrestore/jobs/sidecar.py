@@ -25,10 +25,10 @@ from vidrestore.media.writing.finished import unfinished_output
 from vidrestore.settings.checking import Checked, checked, converted
 
 SCHEMA = 1
-SUFFIX = ".vidrestore.json"
+SIDECAR_SUFFIX = ".vidrestore.json"
 BATCH_LIST = "vidrestore-batch.json"
 _BATCH = stored(vidrestore_batch=int, inputs=list[dict[str, Any]])
-_ENTRY = stored(input=str, output=str | None, state=str, reason=str | None)
+_BATCH_ENTRY = stored(input=str, output=str | None, state=str, reason=str | None)
 LACKS = "made after the run, of which it lacks the plan, the noise and the times"
 
 
@@ -68,7 +68,7 @@ class Record:
 
 def sidecar_path(output: str) -> Path:
     """Return the name of the sidecar of an output, beside it."""
-    return Path(f"{output}{SUFFIX}")
+    return Path(f"{output}{SIDECAR_SUFFIX}")
 
 
 def write_sidecar(path: Path, content: Mapping[str, Any]) -> None:
@@ -80,6 +80,7 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
     """Return the content of a sidecar at `path` for a finished restoration. Raises MediaError."""
     events = record.events
     finished = next(event for event in events if isinstance(event, Summary))
+    # a finished job is known from its tag, without a plan
     planned = next((event.details for event in events if isinstance(event, Planned)), {})
     done = finished.to_dict()
     values = {
@@ -117,6 +118,7 @@ def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _described(sidecar: Path, name: str) -> dict[str, Any]:
     """Return where a video is from the sidecar's folder, and its checksums."""
+    # relative, so that a folder can be moved with all that is in it
     place = os.path.relpath(name, sidecar.absolute().parent)
     sizes = {path: os.path.getsize(path) for path in Source(name).files}
     return {"path": place, "bytes": sum(sizes.values()), "sha256": _checksum(name)}
@@ -133,6 +135,7 @@ def _checksum(name: str) -> str:
                 digests.append(file_digest(file, "sha256"))
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror})") from error
+    # the checksum of many files is that of their checksums
     if len(digests) == 1:
         return digests[0].hexdigest()
     digest = digests[0].copy()
@@ -144,6 +147,7 @@ def _checksum(name: str) -> str:
 def read_sidecar(path: Path) -> Recorded:
     """Return what a sidecar records. Raises MediaError if it is not a sidecar."""
     where = f"{path}: not a sidecar of vidrestore"
+    # the file is a stranger's until it is checked
     try:
         content = parse_object(read_limited(path, LARGEST_PLAN))
     except ValueError as error:
@@ -185,10 +189,10 @@ def record_is_of(sidecar: Path, output: str) -> bool:
 
 def _verified_folder(folder: Path) -> Iterator[tuple[bool, str]]:
     """Verify the sidecars in a folder and below, and name what the list of its batch didn't finish."""
-    sidecars = sorted(path for path in folder.rglob(f"*{SUFFIX}") if not path.name.startswith("."))
+    sidecars = sorted(path for path in folder.rglob(f"*{SIDECAR_SUFFIX}") if not path.name.startswith("."))
     lists = [path for path in (folder / BATCH_LIST,) if path.is_file()]
     if not sidecars and not lists:
-        raise MediaError(f"{folder}: no sidecar (*{SUFFIX}) is in it or below; `sidecar` writes them")
+        raise MediaError(f"{folder}: no sidecar (*{SIDECAR_SUFFIX}) is in it or below; `sidecar` writes them")
     for sidecar in sidecars:
         yield from _verified_or_problem(sidecar)
     for path in lists:
@@ -201,6 +205,7 @@ def _verified_batch(path: Path) -> Iterator[tuple[bool, str]]:
         if check := _unfinished(entry):
             yield check
         elif output := entry["output"]:
+            # the output as it was named, or beside the list, where the folder was moved
             places = (Path(output), path.parent / output, path.parent / Path(output).name)
             sidecars = [sidecar_path(str(place)) for place in places]
             yield from _verified_or_problem(next(filter(Path.is_file, sidecars), sidecars[0]))
@@ -212,7 +217,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
         content = parse_object(read_limited(path, LARGEST_PLAN), _BATCH)
         entries: list[dict[str, Any]] = content["inputs"]
         for entry in entries:
-            converted(entry, _ENTRY)
+            converted(entry, _BATCH_ENTRY)
         return entries
     except (OSError, ValueError) as error:
         raise MediaError(f"{path}: not the list of a batch ({error})") from error
@@ -237,6 +242,7 @@ def _verified_files(sidecar: Path) -> Iterator[tuple[bool, str]]:
         os.path.normpath(sidecar.parent / file.path) for file in (recorded.source, recorded.result)
     )
     yield _verified(source, recorded.source.sha256)
+    # the same bytes as recorded may be those of an output that was cut before
     is_same, line = _verified(result, recorded.result.sha256)
     problem = unfinished_output(Target(result)) if is_same else None
     yield (False, f"{result}: as recorded, but not whole: {problem}") if problem else (is_same, line)

@@ -56,12 +56,14 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
     """
     if not step.measures_input:
         return None
+    # a clip's worth of frames, decoded for this alone
     if reader.info.path == PIPE:  # its frames can be read only once
         return "compressed", "a pipe has no record of its coder"
     pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
     with closing(reader.frames()) as decoded:
         sample = islice(decoded, NOISE_STEP)
         clips = list(planned_clips(sample, timeline, pixels, None, detect=False))
+    # what the coder took decides, unless noise says otherwise
     losses = [frame.loss[0] for _, frames in clips for frame in frames]
     kind, why = kind_by_coding(reader.info, fmean(losses) if losses else 0.0)
     noisy = kind == "clean" and any(clip.rms[0] for clip, _ in clips)
@@ -76,6 +78,7 @@ class Steps:
     def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
         self.stages: list[ClipRestorer] = []
         self.scale: Scale = 1  # of the last step's frames
+        # each step sees the frames of the one before: its size, and whether it has kept the noise
         keeps_noise = True  # the steps so far
         for step, restorer in zip(steps, restorers, strict=True):
             stage = ClipRestorer(step.task, restorer, video, step.options)
@@ -117,12 +120,14 @@ class Steps:
 
     def planned(self, frames: Iterable[Frame], timeline: Timeline) -> Iterator[PlannedClip]:
         """Yield the first step's clips of decoded frames, as they are planned into `timeline`."""
+        # the noise that any of the steps needs is measured once, in the source
         stage, detect = self.first, self.first.options.scene_detect
         sigma = None if any(step.sigma is None for step in self.stages) else stage.sigma
         return planned_clips(frames, timeline, stage.video.format, sigma, detect=detect)
 
     def frames(self, decoded: Iterable[Frame], timeline: Timeline) -> Generator[Frame]:
         """Yield the restored frames of decoded ones; the first step's plan is written into `timeline`."""
+        # a chain of threads: decode, plan, then restore step by step
         with ExitStack() as running:
             frames: Iterable[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
             clips = self.planned(frames, timeline)
@@ -144,9 +149,11 @@ class Steps:
 
         `decode(index)` returns the decoded frames from that one on.
         """
+        # from the last step to the first: what it takes is what the one before must give
         ranges = list[_Range]()
         for step_plan in reversed([plan, *(stage.plan_after(plan) for stage in self.later)]):
             ranges.insert(0, _Range(step_plan, *(ranges[0].input if ranges else span)))
+        # then forward, each step cutting what its clips give to what is asked for
         with ExitStack() as running:
             decoded = decode(ranges[0].input[0])
             frames: Iterator[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
@@ -169,6 +176,7 @@ class Steps:
         planned, and `decode(index)` the decoded frames from that one on.
         """
         assert not self.later, "the clips of later steps follow from the finished plan"
+        # the clip that owns the first frame gives some before it, which are skipped
         bounds = plan.timeline.bounds
         clip = owners(bounds, first, first + 1).start
         start = owned_span(bounds, clip)[0]

@@ -43,23 +43,32 @@ from vidrestore.working import threads_for
 
 Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
 
-PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the video
+SAMPLED_PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the video
 SEEN = NOISE_STEP  # consecutive frames at each place, so that noise is measured on the first ones of each
-SIDE = 384  # of the square in the middle in which rain, snow and blur are looked for
+MIDDLE_SIDE = 384  # pixels of the square in the middle in which rain, snow and blur are looked for
 DUST_FRAMES = 5  # of a place, in which specks are looked for
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
-# sigma of luma: below the first, removing it takes more than it gives; from the second on it hides the rest
-WEAK_NOISE, STRONG_NOISE = 1.5, 8.0
-# grey levels of detail that the network for rain changes: drawn snow has at least the first. 18 clean clips
-# have at most 1.5, 20 of 22 photos 1.3, the others 1.8 and 2.1; drawn rain 2.1 and more
-NOTHING_FALLS = 0.9
-RAIN = (1.5, 2.3)
-# grey levels that dehaze changes: below 7.5 in 9 of 10 training clips and photos; drawn haze has 3 to 29
-HAZE = (7.5, 13.0)
-# gradients of edges over those at half size; clean clips: 0.71 and more, blurred ones 0.53 to 0.7
-SOFT = 0.69
-FEW_BITS = 0.06  # per pixel, of H.264's efficiency
-SMALL = 720  # lines
+
+
+@dataclass(frozen=True)
+class VerdictLimits:
+    """Measurements at which verdicts change; a pair is that of "maybe" and that of "yes"."""
+
+    weak_noise: float = 1.5  # sigma of luma below which removing it takes more than it gives
+    strong_noise: float = 8.0  # sigma of luma from which it hides rain, snow and blur
+    # grey levels of detail that the network for rain changes: drawn snow has at least the first. 18 clean
+    # clips have at most 1.5, 20 of 22 photos 1.3, the others 1.8 and 2.1; drawn rain 2.1 and more
+    nothing_falls: float = 0.9
+    rain: tuple[float, float] = (1.5, 2.3)
+    # grey levels that dehaze changes: below 7.5 in 9 of 10 training clips and photos; drawn haze has 3 to 29
+    haze: tuple[float, float] = (7.5, 13.0)
+    # gradients of edges over those at half size; clean clips: 0.71 and more, blurred ones 0.53 to 0.7
+    sharp_edges: float = 0.69
+    enough_bits: float = 0.06  # per pixel, of H.264's efficiency
+    large: int = 720  # pixels of the shorter side
+
+
+VERDICT_LIMITS = VerdictLimits()
 # by how a video was scanned: options of denoise, and what comes of them
 RECIPES = {
     "fields": (" --double-rate", "a frame for each field, which keeps all motion"),
@@ -129,6 +138,7 @@ def suggest(
             "suggest looks at several places of a video, which a pipe doesn't have; name a file"
         )
     options = options or RestoreOptions()
+    # one pass reads all the places; what is looked for comes after it
     on_event(Progressed(str(source), 0, stage="read"))
     with VideoReader.of(source, options) as reader:
         info, scan = reader.info, reader.scan
@@ -137,10 +147,11 @@ def suggest(
     if scan and scan.why:
         interlacing = Finding("interlacing", "no" if scan.kind == "whole" else "yes", str(scan.in_words))
     on_event(Progressed(str(source), 0, stage="look"))
+    # an old film flickers and has dust: it isn't blurred, but soft
     flicker, dust = _flicker(places, info.video), _dust(places, info.video, options)
     is_film = flicker.verdict == dust.verdict == "yes"
     noise = _noise(places, info)
-    noisy = (noise.value or 0) >= STRONG_NOISE
+    noisy = (noise.value or 0) >= VERDICT_LIMITS.strong_noise
     findings = [interlacing, *_dropouts(places, scan), flicker, dust, noise]
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy, is_film=is_film)]
@@ -150,15 +161,17 @@ def suggest(
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
-    """Yield `SEEN` frames at each of `PLACES`; of a video that is short, cut short, or of unknown length, as
-    many at its beginning. Raises MediaError without a frame.
+    """Yield `SEEN` frames at each of `SAMPLED_PLACES`; of a video that is short, cut short, or of unknown
+    length, as many at its beginning. Raises MediaError without a frame.
     """
     video, info = reader.info.video, reader.info
+    # the container may know a duration that the stream doesn't
     ticks = video.duration or (int(info.duration / video.time_base) if info.duration else 0)
-    starts = [int((video.start or 0) + place * ticks) for place in PLACES]
+    starts = [int((video.start or 0) + place * ticks) for place in SAMPLED_PLACES]
     if not ticks or (video.rate and ticks * video.time_base * video.rate < 4 * SEEN):
         starts = []
     is_empty = True
+    # a place may lie behind the end of a video that is cut short
     for start in starts:
         with closing(reader.frames(start)) as frames:
             if sample := tuple(islice(frames, SEEN)):
@@ -166,7 +179,7 @@ def read_places(reader: VideoReader) -> Iterator[Place]:
                 yield Place(sample)
     if is_empty:
         with closing(reader.frames()) as frames:
-            sample = tuple(islice(frames, len(PLACES) * SEEN))
+            sample = tuple(islice(frames, len(SAMPLED_PLACES) * SEEN))
         if not sample:
             raise MediaError(f"{reader.source}: no frame of it can be decoded; record or copy it again")
         yield Place(sample)
@@ -182,6 +195,7 @@ def _flicker(places: Sequence[Place], video: VideoInfo) -> Finding:
     """Judge whether the light of all places alternates."""
     alternations = []
     for place in places:
+        # of a few hundred pixels, as deflicker compares them
         clip = torch.stack([small_luma(rgb_of(frame, video)) for frame in place.frames])
         changes = [light_change(before[None], after[None]) for before, after in pairwise(clip)]
         statistics = [change.statistics.tolist() for change in changes]
@@ -196,13 +210,14 @@ def _dust(places: Sequence[Place], video: VideoInfo, options: RestoreOptions) ->
     """Judge whether all places have specks that last one frame, in the middle of the picture."""
     restorer = SpeckRestorer(RestoreOptions(device=options.device))
     counts = []
+    # few frames and their middles: the search takes long
     for place in places:
         clip = torch.stack([middle_of(rgb_of(frame, video)) for frame in place.frames[:DUST_FRAMES]])
         counts.append(restorer.specks_of(clip))
     least = min(counts)
     if not least:
         return Finding("dust", "no", "few or no specks that last one frame", "dedust", 0.0)
-    words = f"{least:.3g} specks in a frame's middle of {SIDE} pixels"
+    words = f"{least:.3g} specks in a frame's middle of {MIDDLE_SIDE} pixels"
     return Finding("dust", "yes", words, "dedust", least)
 
 
@@ -221,15 +236,17 @@ def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
     texture is often taken for noise.
     """
     frames = [frame for place in places for frame in place.frames]
+    # planning measures the noise of the scene as it goes
     timeline = Timeline(len(frames), 0)
     for _ in planned_clips(frames, timeline, info.video.format, None, detect=False):
         pass
     (scene,) = timeline.scenes
     sigma = scene.measured[0]
     words = f"{noise_in_words(scene.measured, scene.rms)} on the 0-255 scale"
+    # colour may be noisy where luma isn't, and is harder to see
     if sigma == 0 and max(scene.measured) == 0:
         return Finding("noise", "no", "none that removing it would help", "denoise", 0.0)
-    if max((sigma, *(level / 2 for level in scene.measured[1:]))) < WEAK_NOISE:
+    if max((sigma, *(level / 2 for level in scene.measured[1:]))) < VERDICT_LIMITS.weak_noise:
         return Finding("noise", "maybe", f"{words}: weak, and fine texture goes with it", "denoise", sigma)
     return Finding("noise", "yes", words, "denoise", sigma)
 
@@ -242,7 +259,7 @@ def _weather(
     levels: dict[str, float] = {}
     for task in ("dehaze", "derain", "desnow"):
         on_event(Progressed(info.path, 0, stage="look"))
-        if task != "desnow" or levels["derain"] >= NOTHING_FALLS:
+        if task != "desnow" or levels["derain"] >= VERDICT_LIMITS.nothing_falls:
             restorer = dehazer(options) if task == "dehaze" else PictureRestorer(task, options)
             workers = threads_for(options.threads) if restorer.device.type == "cpu" else 1
             change = partial(_changed, restorer, video=info.video)
@@ -253,6 +270,7 @@ def _weather(
 
 def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float:
     """Return the grey levels that a network changes in the middle frame of a place."""
+    # haze lies over all of a picture, rain and snow are judged by the middle
     if isinstance(restorer, DehazeRestorer):
         return restorer.haze_level(rgb_of(place.frames[place.middle], video))
     radius = restorer.form.frames // 2
@@ -263,6 +281,7 @@ def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float
 def detail_level(restorer: PictureRestorer, window: Tensor) -> float:
     """Return the grey levels of detail that a network changes in the middle of a scene (T, 3, H, W)."""
     restored = restorer.network_output(window).clamp(0, 1)
+    # the mean change of an area is that of its brightness, not of drops or flakes
     return changed_detail(window[len(window) // 2][None].to(restored.device), restored)
 
 
@@ -277,15 +296,16 @@ def changed_detail(picture: Tensor, restored: Tensor) -> float:
     return 255 * float(change.abs().mean())
 
 
-def middle_of(picture: Tensor, side: int = SIDE) -> Tensor:
+def middle_of(picture: Tensor, side: int = MIDDLE_SIDE) -> Tensor:
     """Return the middle (C, side, side) of a picture, or less where it is smaller."""
     top, left = (max(0, size - side) // 2 for size in picture.shape[-2:])
     return picture[..., top : top + side, left : left + side]
 
 
 def _rain_or_snow(rain: float, snow: float | None, *, noisy: bool) -> tuple[Verdict, str, str, float]:
+    # the network that changes more names the defect
     task, name = ("derain", "rain") if snow is None or rain >= snow else ("desnow", "snow")
-    level, (low, high) = max(rain, snow or 0), RAIN
+    level, (low, high) = max(rain, snow or 0), VERDICT_LIMITS.rain
     words = f"derain would change {rain:.1f} levels of detail"
     words += "" if snow is None else f", desnow {snow:.1f}"
     if level < low:
@@ -298,7 +318,7 @@ def _rain_or_snow(rain: float, snow: float | None, *, noisy: bool) -> tuple[Verd
 
 
 def _haze(level: float) -> tuple[Verdict, str]:
-    low, high = HAZE
+    low, high = VERDICT_LIMITS.haze
     words = f"dehaze would change {level:.0f} levels"
     if level < low:
         return "no", f"{words}; light haze may be as little"
@@ -316,7 +336,7 @@ def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool, is_film: bo
         return Finding("blur", "no", f"{words}, as old films have", "deblur", ratio)
     if noisy:
         return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
-    if ratio >= SOFT:
+    if ratio >= VERDICT_LIMITS.sharp_edges:
         return Finding("blur", "no", f"{words}, as sharp ones have", "deblur", ratio)
     reason = f"{words}: blurred, enlarged before, or coded strongly; deblur undoes even shake"
     return Finding("blur", "maybe", reason, "deblur", ratio)
@@ -328,6 +348,7 @@ def edge_ratio(picture: Tensor) -> float:
     It is about 0.9 for sharp edges and 0.5 for ramps of several pixels.
     """
     luma, steep = picture.mean(0), list[float]()
+    # a blurred edge is a ramp, which is steeper at half the size, a sharp one is as steep
     for image in (luma, F.avg_pool2d(luma[None], 2)[0]):
         gradients = torch.hypot(image.diff(dim=0)[:, :-1], image.diff(dim=1)[:-1])
         steep.append(float(gradients.flatten().quantile(0.99)) if gradients.numel() else 0.0)
@@ -339,18 +360,20 @@ def _compression(info: SourceInfo) -> Finding:
     if bits is None:
         return Finding("compression", "unknown", "the bitrate is not known")
     words = f"{bits:.2g} bits per pixel, counted as H.264"
-    if bits >= FEW_BITS:
+    if bits >= VERDICT_LIMITS.enough_bits:
         return Finding("compression", "no", words, value=bits)
     return Finding("compression", "yes", f"{words}: detail is lost, no task brings it back", value=bits)
 
 
 def _size(video: VideoInfo) -> Finding:
-    verdict: Verdict = "maybe" if min(video.height, video.width) < SMALL else "no"
+    is_small = min(video.height, video.width) < VERDICT_LIMITS.large
+    verdict: Verdict = "maybe" if is_small else "no"
     return Finding("size", verdict, f"{video.width}x{video.height}", "sr", float(video.height))
 
 
 def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iterator[Command]:
     """Yield the command for all that is sure and for its scan, then previews of what may be there."""
+    # one command for all that is sure, in the order in which the tasks are applied
     by_task = {finding.task: finding for finding in findings if finding.task}
     sure = [task for task, finding in by_task.items() if finding.verdict == "yes"]
     small = by_task["sr"]
@@ -360,6 +383,7 @@ def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iter
         reasons = [f"against {why}: run it with --preview 5s first"] if sure else []
         reasons += [scanned] if scanned else []
         yield Command(f"{command_line(path, sure or ['denoise'])}{options}", "; ".join(reasons))
+    # then each doubtful one alone, to be looked at
     for task, finding in by_task.items():
         if finding.verdict == "maybe" and finding is not small:
             yield Command(f"{command_line(path, [task])} --preview 5s", f"{finding.name}: {finding.reason}")

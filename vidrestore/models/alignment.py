@@ -131,6 +131,12 @@ def luma_of(pictures: Tensor) -> Tensor:
     return luma
 
 
+def means_around(maps: Tensor, side: int) -> Tensor:
+    """Return the means of maps (B, C, H, W) over squares of an odd side in pixels, inside the picture."""
+    columns = F.avg_pool2d(maps, (side, 1), 1, (side // 2, 0), count_include_pad=False)
+    return F.avg_pool2d(columns, (1, side), 1, (0, side // 2), count_include_pad=False)
+
+
 def _pyramid(pictures: Tensor) -> list[Tensor]:
     levels = [pictures]
     while len(levels) < LEVELS:

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.alignment import luma_of
+from vidrestore.models.alignment import luma_of, means_around
 
 
 @dataclass(frozen=True)
 class DarkChannel:
-    """The prior for small pictures of about 144 lines; radii of squares are in pixels.
+    """The prior for small pictures of about 144 lines; radii and sides of squares are in pixels.
 
     radius: of the places whose darkest colour counts
     removed: share of the haze that is taken off
     brightest: share of the pixels that the airlight is the mean of: those whose darkest colour is brightest
     bright: shares of haze between which a place may become sky
-    smooth, smooth_radius: deviations of luma around a pixel between which it may be no sky
+    smooth, smooth_side: deviations of luma in a square around a pixel between which it may be no sky
     sky_transmission: the least of the sky
     least_transmission: of any place
-    edge_radius, edge_variance: of the guided filter that brings the edges of luma to the transmission
+    edge_side, edge_variance: of the guided filter that brings the edges of luma to the transmission
     """
 
     radius: int = 3
@@ -34,10 +34,10 @@ class DarkChannel:
     brightest: float = 1e-3
     bright: tuple[float, float] = (0.6, 0.9)
     smooth: tuple[float, float] = (0.01, 0.04)
-    smooth_radius: int = 5
+    smooth_side: int = 11
     sky_transmission: float = 0.9
     least_transmission: float = 0.25
-    edge_radius: int = 12
+    edge_side: int = 25
     edge_variance: float = 1e-3
 
     def clear_luma(self, pictures: Tensor) -> Tensor:
@@ -56,23 +56,19 @@ class DarkChannel:
         return -F.max_pool2d(darkest, 2 * self.radius + 1, stride=1, padding=self.radius)
 
     def _with_sky(self, transmission: Tensor, haze: Tensor, luma: Tensor) -> Tensor:
-        variance = _mean(luma * luma, self.smooth_radius) - _mean(luma, self.smooth_radius) ** 2
+        variance = means_around(luma * luma, self.smooth_side) - means_around(luma, self.smooth_side) ** 2
         sky = share(haze, *self.bright) * (1 - share(variance.clamp(min=0).sqrt(), *self.smooth))
         return transmission.lerp(transmission.clamp(min=self.sky_transmission), sky)
 
     def _edged(self, luma: Tensor, transmission: Tensor) -> Tensor:
-        mean, aim = _mean(luma, self.edge_radius), _mean(transmission, self.edge_radius)
-        covariance = _mean(luma * transmission, self.edge_radius) - mean * aim
-        variance = _mean(luma * luma, self.edge_radius) - mean * mean
+        mean, aim = means_around(luma, self.edge_side), means_around(transmission, self.edge_side)
+        covariance = means_around(luma * transmission, self.edge_side) - mean * aim
+        variance = means_around(luma * luma, self.edge_side) - mean * mean
         slope = covariance / (variance + self.edge_variance)
         offset = aim - slope * mean
-        return _mean(slope, self.edge_radius) * luma + _mean(offset, self.edge_radius)
+        return means_around(slope, self.edge_side) * luma + means_around(offset, self.edge_side)
 
 
 def share(values: Tensor, least: float, most: float) -> Tensor:
     """Return where values lie between two limits: 0 up to the first, 1 from the second on."""
     return ((values - least) / (most - least)).clamp(0, 1)
-
-
-def _mean(maps: Tensor, radius: int) -> Tensor:
-    return F.avg_pool2d(maps, 2 * radius + 1, stride=1, padding=radius, count_include_pad=False)

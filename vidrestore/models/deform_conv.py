@@ -58,7 +58,8 @@ def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
     """Convolve a whole map in nine times its memory; gradients take a third of the time of samples'."""
     height, width = maps.shape[2:]
     y, x = _sample_positions(offsets, (0, height))  # (9, B, H, W) each
-    positions = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), -1)
+    across, down = (2 * x + 1) / width - 1, (2 * y + 1) / height - 1
+    positions = torch.stack((across, down), -1)
     samples = F.grid_sample(maps.contiguous(), positions.transpose(0, 1).flatten(1, 2), align_corners=False)
     mixed = weight.flatten(2) @ samples.view(*samples.shape[:2], TAPS, -1)  # (B, C, 1, H W)
     return mixed.view(maps.shape).contiguous(memory_format=torch.channels_last)
@@ -84,14 +85,15 @@ def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> 
     y, x = _sample_positions(offsets, span)  # (9, B, rows, W) each
     y, x = y.clamp(-1, height).sub_(top), x.clamp(-1, width).add_(1)
     row, column = y.detach().floor(), x.detach().floor()
+    # the table's rows of the four pixels around each position
+    picture = torch.arange(batch, dtype=torch.int32, device=maps.device).view(-1, 1, 1)
     first = row.int().mul_(pitch).add_(column.int())
-    first += torch.arange(batch, dtype=torch.int32, device=maps.device).view(-1, 1, 1) * (
-        padded.shape[2] * pitch
-    )
-    down, right = y - row, x - column
-    product = down * right
-    weights = torch.stack((1 - down - right + product, right - product, down - product, product), -1)
+    first += picture * (padded.shape[2] * pitch)
     indices = torch.stack((first, first + 1, first + pitch, first + (pitch + 1)), -1)
+    # their bilinear weights
+    down, right = y - row, x - column
+    both = down * right
+    weights = torch.stack((1 - down - right + both, right - both, down - both, both), -1)
     return table, indices.view(TAPS, -1, 4), weights.view(TAPS, -1, 4)
 
 

@@ -28,17 +28,22 @@ class DropoutSearch:
     levels of 255, lengths are pixels along a row, lines are those of a field.
 
     row: length over which the excess of an outlier is averaged
+    most: excess of a sample, over what a dropout stands out by, above which it counts as this: short, bright
+        things that move, as reflectors beside a road, are no dashes
     least: levels that a dropout stands out by
     doubt: levels added for each level that the fields before and after differ, the larger of the means over
         `row` and over a square of `square`
     around, distance, length: levels added for each level of excess in the lines around, as the mean from the
         second to the `distance`-th line above and below, over `length`; moving texture has outliers there
     columns, lines: of the other field, on either side, that must lie outside, too
+    softness: levels added for each level by which the lines above and below stand out in time in the same
+        direction; a dash has sharp edges, what moves is blurred
     grown, times: length by which a dropout is grown, and how often, where its excess in time, averaged over
         `grown_row`, is the share `growth` of what a dropout stands out by
     """
 
     row: int = 17
+    most: float = 3.0
     least: float = 14.0
     doubt: float = 0.8
     square: int = 15
@@ -47,6 +52,7 @@ class DropoutSearch:
     length: int = 31
     columns: int = 2
     lines: int = 2
+    softness: float = 3.0
     grown: int = 6
     times: int = 3
     grown_row: int = 3
@@ -105,7 +111,8 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
     # Most fields have nothing that stands out even without motion, which takes the most time to find.
     beside = torch.cat((_lines_ceiling(field), _signed(view.neighbours))).amax(0, keepdim=True)
     still = torch.cat((beside, *others)).amax(0, keepdim=True)
-    if not bool((_row_means(field - still, SEARCH.row) > SEARCH.least).any()):
+    outliers = (field - still).clamp(max=SEARCH.most * SEARCH.least)
+    if not bool((_row_means(outliers, SEARCH.row) > SEARCH.least).any()):
         return None
 
     motion = field_motion(view.field, view.neighbours)
@@ -121,7 +128,10 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
     square = _row_means(_column_sums(difference, SEARCH.square), SEARCH.square) / SEARCH.square
     doubt = SEARCH.doubt * torch.maximum(_row_means(difference, SEARCH.row), square)
     limit = SEARCH.least + doubt + SEARCH.around * _means_beyond(excess.amax(1, keepdim=True).clamp(min=0))
-    pixels = (_row_means(excess, SEARCH.row).amax(1, keepdim=True) > limit).float()
+    soft = _lines_ceiling(_row_means(field - in_time, SEARCH.row)).clamp(min=0)
+    least = limit + SEARCH.softness * soft
+    means = _row_means(torch.minimum(excess, SEARCH.most * least), SEARCH.row)
+    pixels = (means > least).amax(1, keepdim=True).float()
     if not bool(pixels.any()):
         return None
 

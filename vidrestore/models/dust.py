@@ -92,7 +92,8 @@ def dct_dictionary(patch: int, atoms: int) -> Tensor:
     side = math.isqrt(atoms)
     position = torch.arange(patch, dtype=torch.float64) + 0.5
     frequency = torch.arange(side, dtype=torch.float64)
-    cosines = torch.cos(math.pi / side * position[:, None] * frequency) * math.sqrt(2 / side)
+    angles = math.pi / side * position[:, None] * frequency
+    cosines = torch.cos(angles) * math.sqrt(2 / side)
     cosines[:, 0] /= math.sqrt(2)
     return torch.kron(cosines, cosines).float()
 
@@ -155,11 +156,10 @@ class Dust(nn.Module):
             # A (M, N)
             self.sensing = nn.Parameter(nn.init.xavier_uniform_(torch.empty(config.measurements, pixels)))
         sensing = torch.eye(pixels) if config.measurements is None else self.sensing.detach()
-        projected = sensing @ dictionary  # A D (M, K)
         self.dictionary = nn.Parameter(dictionary.clone())  # D (N, K)
-        scaled = projected.mT / config.c
-        self.transition = nn.Parameter(torch.eye(config.atoms) - scaled @ projected)  # U (K, K)
-        self.analysis = nn.Parameter(scaled.clone())  # V (K, M)
+        self.transition = nn.Parameter(torch.empty(config.atoms, config.atoms))  # U (K, K)
+        self.analysis = nn.Parameter(torch.empty(config.atoms, len(sensing)))  # V (K, M)
+        self.set_sensing(sensing)
         if config.heads > 1:
             spread = HEAD_SPREAD * torch.randn(config.heads, pixels, config.atoms)
             self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
@@ -185,6 +185,16 @@ class Dust(nn.Module):
             return tensors
         analysis = tensors["analysis"].float() / tensors["step"].float()
         return tensors | {"analysis": analysis, "step": torch.tensor(1.0)}
+
+    @torch.no_grad()
+    def set_sensing(self, sensing: Tensor) -> None:
+        """Set A (M, N), and U and V as they follow from A, D and the initial c (Eq. 15)."""
+        if self.config.measurements is not None:
+            self.sensing.copy_(sensing)
+        projected = sensing @ self.dictionary  # A D (M, K)
+        scaled = projected.mT / self.config.c
+        self.transition.copy_(torch.eye(self.config.atoms).to(projected) - scaled @ projected)
+        self.analysis.copy_(scaled)
 
     def measure(self, patches: Tensor) -> Tensor:
         """Return the measurements A s (..., M) of patches (..., N) (Eq. 1)."""

@@ -112,6 +112,7 @@ class SigmaDust(nn.Module):
             number = noise_level(sigma)
             powers = torch.tensor([number**power for power in range(self.config.degree + 1)])
             powers = on_device(powers.to(self.dictionary.dtype), self.dictionary.device)
+        # a block's tokens are in units of its own threshold, so what it takes over is scaled
         thresholds = self._at(powers, self.log_threshold).exp()
         ratios, to_first = thresholds[:-1] / thresholds[1:], thresholds[0] / thresholds[1:]
         gain = thresholds[-1] * self._at(powers, self.log_gain)[0].exp()
@@ -121,11 +122,11 @@ class SigmaDust(nn.Module):
         inverse_temperatures = 1 / (self.config.patch**2 * (self.log_temperature @ powers).exp())
         self_distances = self.config.patch**2 * (self.self_distance @ powers)
         own_shares, noise_powers = (self.own_share @ powers).sigmoid(), self.noise_power @ powers
-        heads = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
+        heads = self.head_dictionaries if self.config.heads > 1 else ()
         blocks = [
             LevelBlock(
                 tokens=linear(self.dictionary * thresholds[block], dtype),
-                heads=[linear(head * thresholds[block], dtype) for head in heads] if len(heads) > 1 else [],
+                heads=[linear(head * thresholds[block], dtype) for head in heads],
                 correction=linear(self.correction / thresholds[block + 1, :, None], dtype),
                 carried=carried[block] * ratios[block].to(dtype),
                 self_gain=self_gain[block] * to_first[block].to(dtype),
@@ -240,9 +241,8 @@ def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
     """Return the (B, T, T) softmax of minus the squared distance, without terms constant along a row."""
     products = torch.bmm(tokens, tokens.mT).float()
     norms = products.diagonal(dim1=1, dim2=2)
-    similarity = (
-        2 * products - norms[:, None] - block.self_distance * torch.eye(tokens.shape[1], device=tokens.device)
-    )
+    itself = block.self_distance * torch.eye(tokens.shape[1], device=tokens.device)
+    similarity = 2 * products - norms[:, None] - itself
     return (similarity * block.inverse_temperature).softmax(-1)
 
 
@@ -250,11 +250,9 @@ def _remaining_noise(attention: Tensor, block: LevelBlock) -> Tensor:
     """Return (B, T, 1): the share of noise that a token's weighted mean leaves, to the block's power."""
     averaged = 1 - block.own_share
     diagonal = attention.diagonal(dim1=1, dim2=2)
-    squared = (
-        averaged**2 * attention.square().sum(-1)
-        + 2 * averaged * block.own_share * diagonal
-        + block.own_share**2
-    )
+    of_others = averaged**2 * attention.square().sum(-1)
+    of_both = 2 * averaged * block.own_share * diagonal
+    squared = of_others + of_both + block.own_share**2
     return (squared ** (0.5 * block.noise_power)).unsqueeze(-1)
 
 

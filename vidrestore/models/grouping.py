@@ -92,14 +92,14 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
     if counts.device.type == "cpu" and counts.amin() > 0:  # a GPU waits once, for the number of patches
         return torch.empty(0, dtype=torch.long, device=counts.device)
     rows, columns = -(-height // patch), -(-width // patch)
-    holes = F.pad(counts == 0, (0, columns * patch - width, 0, rows * patch - height)).view(
-        frames, rows, patch, columns, patch
-    )
+    right, bottom = columns * patch - width, rows * patch - height
+    holes = F.pad(counts == 0, (0, right, 0, bottom)).view(frames, rows, patch, columns, patch)
     in_rows = holes.any(4)
     row, column, frame = in_rows.any(2).permute(1, 2, 0).nonzero().unbind(1)
     top = in_rows[frame, row, :, column].to(torch.uint8).argmax(1)  # first row of the block with a hole
     left = holes[frame, row, :, column].any(1).to(torch.uint8).argmax(1)
-    y, x = (row * patch + top).clamp(max=height - patch), (column * patch + left).clamp(max=width - patch)
+    y = (row * patch + top).clamp(max=height - patch)
+    x = (column * patch + left).clamp(max=width - patch)
     return (frame * height + y) * width + x
 
 
@@ -117,7 +117,8 @@ def add_patches(total: Tensor, origins: Tensor, width: int, patches: Tensor) -> 
     short = total.device.type != "cpu" and total.numel() <= INT32_MOST
     dtype = torch.int32 if short else torch.long
     line = torch.arange(math.isqrt(patches.shape[-1]), dtype=dtype, device=total.device)
-    places = (origins.to(dtype)[..., None] + (line[:, None] * width + line).flatten()).flatten()
+    steps = (line[:, None] * width + line).flatten()
+    places = (origins.to(dtype)[..., None] + steps).flatten()
     if short:
         total.index_add_(0, places, patches.flatten())
     else:
@@ -151,7 +152,8 @@ def restore_patches(
     counts = coverage(origins, (frames, height, width), patch)
     holes = patches_over_holes(counts, patch)
     # the first ones are repeated to fill the last group
-    filling = torch.arange(-(-len(holes) // GROUP) * GROUP, device=holes.device) % max(len(holes), 1)
+    room = -(-len(holes) // GROUP) * GROUP
+    filling = torch.arange(room, device=holes.device) % max(len(holes), 1)
     extra = holes[filling].view(-1, GROUP)
     total = torch.zeros_like(plane).view(-1)
     patches = windows(plane, patch)

@@ -208,12 +208,13 @@ class TransformerStage(nn.Module):
         super().__init__()
         heads, self.branches, self.residual = config.heads[level], config.branches[level], residual
         self.chain, hidden = config.chain, int(channels * config.expansion)
+        centred = config.norm == "layer"
         self.task = TaskVectors(len(config.tasks), channels) if config.tasks else None
         self.embeddings = nn.ModuleList(
             embedding(channels, branch, config) for branch in range(self.branches)
         )
         self.blocks = nn.ModuleList(
-            Block(channels, heads, self.branches, hidden, config.attention, centred=config.norm == "layer")
+            Block(channels, heads, self.branches, hidden, config.attention, centred=centred)
             for _ in range(config.blocks[level])
         )
         if self.branches > 1:
@@ -328,8 +329,9 @@ class MBTaylorFormer(nn.Module):
         self.config, widths = config, config.widths
         colours = 3 * config.unshuffle**2
         self.stem = weight(widths[0], config.frames * colours, 3, 3, fan_in=9 * config.frames * colours)
+        residual = (config.first_residual, True, True, True)
         self.encoder = nn.ModuleList(
-            stage(level, widths[level], config, level > 0 or config.first_residual) for level in range(4)
+            stage(level, widths[level], config, residual[level]) for level in range(4)
         )
         self.down = nn.ModuleList(Resample(widths[level], widths[level + 1], up=False) for level in range(3))
         self.up = nn.ModuleList(Resample(widths[level + 1], widths[level], up=True) for level in range(3))
@@ -440,9 +442,10 @@ def config_from(settings: Mapping[str, Any]) -> MBTaylorFormerConfig:
 
     Raises ValueError for an unknown size.
     """
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()
-    }
+    values: dict[str, Any] = dict(settings)
+    for key, value in settings.items():
+        if isinstance(value, list):
+            values[key] = tuple(value)
     size = values.pop("size", "b")
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}; there are {', '.join(SIZES)}")

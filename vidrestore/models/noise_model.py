@@ -141,14 +141,9 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
     flat = first.var(2).mean(1).argsort()[:count]
     shares = on_device(torch.tensor(QUANTILES), noisy.device)
-    statistics = [
-        *changes.quantile(shares, 0),
-        *residual.quantile(shares, 0),
-        residual[flat].mean(0),
-        changes[flat].mean(0),
-        *left.quantile(shares, 0),
-        left[flat].mean(0),
-    ]
+    over_all = [plane.quantile(shares, 0) for plane in (changes, residual, left)]
+    over_flat = [plane[flat].mean(0) for plane in (residual, changes, left)]
+    statistics = [*over_all[0], *over_all[1], *over_flat[:2], *over_all[2], over_flat[2]]
     return torch.stack(statistics, 1).add(LEAST).log()
 
 

@@ -122,20 +122,15 @@ def sampling_grid(flow: Tensor) -> Tensor:
     """Return the places (B, H, W, 2) of each pixel plus `flow` (B, 2, H, W), for `F.grid_sample`."""
     height, width = flow.shape[-2:]
     if is_traced():  # sizes are tensors, which `linspace` and `alpha` would make constants
-        sides = (torch.arange(side, device=flow.device, dtype=flow.dtype) for side in (width, height))
-        x, y = sides
-        places = (
-            (x + flow[:, 0]) * (2 / (width - 1)) - 1,
-            (y[:, None] + flow[:, 1]) * (2 / (height - 1)) - 1,
-        )
-        return torch.stack(places, 3)
+        x, y = (torch.arange(side, device=flow.device, dtype=flow.dtype) for side in (width, height))
+        across = (x + flow[:, 0]) * (2 / (width - 1)) - 1
+        down = (y[:, None] + flow[:, 1]) * (2 / (height - 1)) - 1
+        return torch.stack((across, down), 3)
     x = torch.linspace(-1, 1, width, device=flow.device, dtype=flow.dtype)
     y = torch.linspace(-1, 1, height, device=flow.device, dtype=flow.dtype)[:, None]
-    moved = (
-        torch.add(start, flow[:, axis], alpha=2 / max(side - 1, 1))
-        for axis, (start, side) in enumerate(((x, width), (y, height)))
-    )
-    return torch.stack((*moved,), 1).permute(0, 2, 3, 1)
+    across = torch.add(x, flow[:, 0], alpha=2 / max(width - 1, 1))
+    down = torch.add(y, flow[:, 1], alpha=2 / max(height - 1, 1))
+    return torch.stack((across, down), 1).permute(0, 2, 3, 1)
 
 
 def sampled(

@@ -231,9 +231,8 @@ class Mixer:
         self.rule, self.temperature = rule, temperature.view(-1, 1, 1)
         # (B, heads, d, d + 1): the denominator comes last
         self.linear = torch.cat((sums.linear_values, sums.linear[..., None]), -1)
-        self.focused = torch.cat((sums.focused_values, sums.focused[..., None]), -1) * remainder.view(
-            -1, 1, 1
-        )
+        focused = torch.cat((sums.focused_values, sums.focused[..., None]), -1)
+        self.focused = focused * remainder.view(-1, 1, 1)
         constants = count.expand(*sums.values.shape[:2], 1)
         self.constants = torch.cat((sums.values, constants), -1)[:, :, None]  # (B, heads, 1, d + 1)
 
@@ -262,17 +261,18 @@ class Position(nn.Module):
         self.per_head, width = rule.position == "gate", channels // heads
         self.windows = POSITION_WINDOWS[heads]
         self.halo = max(side for side, _ in self.windows) // 2
-        shapes = [
-            (count, width, side) if self.per_head else (count * width, 1, side)
-            for side, count in self.windows
-        ]
+        # a filter takes all channels of a head, or one
+        inputs = width if self.per_head else 1
+        filters = [count if self.per_head else count * width for _, count in self.windows]
+        sides = [side for side, _ in self.windows]
         self.weights = nn.ParameterList(
-            weight(branches, *shape, shape[-1], fan_in=shape[1] * shape[2] ** 2) for shape in shapes
+            weight(branches, number, inputs, side, side, fan_in=inputs * side**2)
+            for number, side in zip(filters, sides, strict=True)
         )
         if self.per_head:
-            fan_ins = (shape[1] * shape[2] ** 2 for shape in shapes)
             self.biases = nn.ParameterList(
-                weight(branches, shape[0], fan_in=fan) for shape, fan in zip(shapes, fan_ins, strict=True)
+                weight(branches, number, fan_in=inputs * side**2)
+                for number, side in zip(filters, sides, strict=True)
             )
         self.widths = [count * width for _, count in self.windows]
 
@@ -399,9 +399,8 @@ class FeedForward(nn.Module):
 
     def padded_weights(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Return the 1x1 matrices of a and b, their 3x3 kernels, and W; `spare` hidden channels are 0."""
-        matrices = [
-            F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)
-        ]
+        expand = self.expand[branch] * self.norm[branch]
+        matrices = [F.pad(part, (0, 0, 0, self.spare)) for part in expand.chunk(2)]
         kernels = [
             F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.spare)) for part in self.expand_depthwise[branch].chunk(2)
         ]

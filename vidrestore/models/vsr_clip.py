@@ -80,10 +80,9 @@ class VsrClip:
         normal = {frame: layer.norm(states) for frame, states in maps.items()}
         results = {}
         for frame in outputs:
-            earlier, later = (
-                warp(normal[other], self.flow(window[frame], window[other]))
-                for other in _neighbours(frame, len(window))
-            )
+            before, after = _neighbours(frame, len(window))
+            earlier = warp(normal[before], self.flow(window[frame], window[before]))
+            later = warp(normal[after], self.flow(window[frame], window[after]))
             picture = self.frames[window[frame]].to(self.network.dtype)
             results[frame] = layer(maps[frame], picture, later, earlier)
         return results

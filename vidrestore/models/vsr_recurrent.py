@@ -161,7 +161,8 @@ class PatchAttention(nn.Module):
         if differences.dtype != torch.float16:
             differences = differences.to(dtype)
         dtype, columns = differences.dtype, differences.flatten(0, 1).flatten(2)  # (P * B, 48, H * W)
-        weight, bias = self.key.weight.flatten(1).to(dtype), self.key.bias[:, None].to(dtype)  # type: ignore[index]
+        weight = self.key.weight.flatten(1).to(dtype)
+        bias = self.key.bias[:, None].to(dtype)  # type: ignore[index]
         keys = torch.baddbmm(bias, weight.expand(len(columns), -1, -1), columns)  # faster than a convolution
         return keys.view(*differences.shape[:2], -1, *differences.shape[3:])
 
@@ -169,12 +170,13 @@ class PatchAttention(nn.Module):
 def at_places(pictures: Tensor) -> Tensor:
     """Return the patches (P, B, 48, H, W) of pictures (B, 3, 4H, 4W) at PLACES; the border is replicated."""
     wide = F.pad(pictures, (1, 1, 1, 1), mode="replicate")
+    corners = [(1 + x, 1 + y) for x, y in PLACES]
     if is_traced():  # an exporter has no `unfold` of any size; this takes longer
         height, width = pictures.shape[-2:]
-        shifted = (wide[..., 1 + y : 1 + y + height, 1 + x : 1 + x + width] for x, y in PLACES)
+        shifted = (wide[..., top : top + height, left : left + width] for left, top in corners)
         return torch.stack([F.pixel_unshuffle(picture, SCALE) for picture in shifted])
     windows = wide.unfold(2, SCALE + 2, SCALE).unfold(3, SCALE + 2, SCALE).permute(0, 1, 4, 5, 2, 3)
-    patches = [windows[:, :, 1 + y : 1 + y + SCALE, 1 + x : 1 + x + SCALE] for x, y in PLACES]
+    patches = [windows[:, :, top : top + SCALE, left : left + SCALE] for left, top in corners]
     return torch.stack(patches).flatten(2, 4)
 
 

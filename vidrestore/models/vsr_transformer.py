@@ -191,11 +191,10 @@ class VsrAttention(nn.Module):
         the channel comes last.
         """
         count, channels, height, width = maps.shape
-        shape = (height // self.patch, self.patch, width // self.patch, self.patch)
-        pieces = maps.permute(0, 2, 3, 1).reshape(count, *shape, self.heads, channels // self.heads)
-        return pieces.permute(0, 5, 1, 3, 2, 4, 6).reshape(
-            count * self.heads, shape[0] * shape[2], self.patch**2 * channels // self.heads
-        )
+        rows, columns, depth = height // self.patch, width // self.patch, channels // self.heads
+        shape = (count, rows, self.patch, columns, self.patch, self.heads, depth)
+        pieces = maps.permute(0, 2, 3, 1).reshape(shape).permute(0, 5, 1, 3, 2, 4, 6)
+        return pieces.reshape(count * self.heads, rows * columns, self.patch**2 * depth)
 
     def joined(self, tokens: Tensor, shape: torch.Size) -> Tensor:
         """Join tokens to maps of `shape`: the inverse of `cut`."""
@@ -308,7 +307,8 @@ class Tail(nn.Sequential):
         for start, stop in spans:
             first = max(0, start - self.HALO)
             enlarged = self(maps[..., first : stop + self.HALO, :])
-            strips.append(enlarged[..., SCALE * (start - first) : SCALE * (stop - first), :])
+            top, bottom = SCALE * (start - first), SCALE * (stop - first)
+            strips.append(enlarged[..., top:bottom, :])
         return torch.cat(strips, -2)
 
 

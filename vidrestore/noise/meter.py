@@ -21,16 +21,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from vidrestore.noise.features import (
-    BETWEEN,
+    BETWEEN_ROW,
     FRAMES_SEEN,
-    HALVED,
-    SIDE,
-    WITHIN,
+    HALVED_ROW,
+    WITHIN_ROW,
     Array,
     Planes,
     plane_features,
 )
-from vidrestore.noise.white import NoiseEstimator, flat_strength
+from vidrestore.noise.white import BLOCK_SIDE, NoiseEstimator, flat_strength
 
 LOOKS_KEPT = 32  # most looks of a scene; beyond that every second is dropped
 OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
@@ -39,11 +38,19 @@ SAME = 0.2
 COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
 TINT = 1.5  # grey levels by which some colour difference varies; less is that of a black and white picture
 FARTHEST = 6.0  # standard deviations from the mean to which inputs of the network are clipped
-# Lines of bars beside a picture, in grey levels: the highest median of black ones, and the most by which
-# samples differ from it, but for some: of text in black bars, of compression in others.
-BLACK, EVEN = 24.0, 0.5
-EVEN_IN_BLACK, EVEN_IN_BARS = 0.5, 0.95
 
+
+@dataclass(frozen=True)
+class BarLines:
+    """How lines of bars beside a picture differ from it, in grey levels."""
+
+    black: float = 24.0  # highest median of a black bar's line
+    tolerance: float = 0.5  # most by which a sample that counts as even differs from the line's median
+    even_in_black: float = 0.5  # least share of even samples in a black bar's line; others are text
+    even_in_bars: float = 0.95  # the same in another bar's line; others are traces of compression
+
+
+BAR_LINES = BarLines()
 EVEN_SHARE = 0.01  # share of blocks of one value from which a picture counts as drawn, or coded beyond noise
 LEAST_RESIDUAL = 0.35  # white noise of luma below which there is none but that of rounding
 BOUNDS = (20.0, 232.0)  # grey levels between which a value isn't clipped
@@ -125,18 +132,20 @@ class NoiseMeter:
         of a black and white picture is measured without regard to its empty colour, beside which grain passes
         for texture.
         """
+        # one row of features a plane: the median over the looks
         planes = []
         for index, estimator in enumerate(self._white):
             looks = [features for look in self._looks if (features := look[index]) is not None]
             median = np.median(np.array(looks), axis=0) if looks else None
             planes.append(PlaneFeatures(median, estimator.sigma()))
+        # then the estimate, in which planes explain each other
         tinted = self._tint >= TINT
-        found = []
+        estimates = []
         for index, norm in enumerate(self._norms):
             colour = self._colour and (tinted or index > 0)
             noise = estimate(planes, index, colour=colour, least_odds=least_odds)
-            found.append(PlaneNoise(noise.sigma / norm, noise.rms / norm, noise.is_sure))
-        return tuple(found)
+            estimates.append(PlaneNoise(noise.sigma / norm, noise.rms / norm, noise.is_sure))
+        return tuple(estimates)
 
     def noise_of_photograph(self, luma: NDArray[np.float32]) -> tuple[PlaneNoise, ...]:
         """Return the noise of a single frame with this luma (0-255), where fine texture looks like noise:
@@ -150,8 +159,8 @@ class NoiseMeter:
         noise = [PlaneNoise(sigma, min(first.rms, sigma))]
         least = PHOTO_NOISE.coarse if sigma and not is_drawn else 0.0
         for colour in colours:
-            found = colour if colour.is_sure else PlaneNoise(0.0, 0.0)
-            noise.append(replace(found, sigma=max(found.sigma, least)))
+            sure = colour if colour.is_sure else PlaneNoise(0.0, 0.0)
+            noise.append(replace(sure, sigma=max(sure.sigma, least)))
         return tuple(noise)
 
 
@@ -168,8 +177,9 @@ def _sigma_of_luma(noise: PlaneNoise, luma: NDArray[np.float32], norm: float, *,
 
 def _even_share(luma: NDArray[np.float32]) -> float:
     """Return the share of blocks of one value among those without clipped values, 1 without such blocks."""
-    rows, columns = (side // SIDE for side in luma.shape)
-    blocks = luma[: rows * SIDE, : columns * SIDE].reshape(rows, SIDE, columns, SIDE)
+    rows, columns = (side // BLOCK_SIDE for side in luma.shape)
+    whole = luma[: rows * BLOCK_SIDE, : columns * BLOCK_SIDE]
+    blocks = whole.reshape(rows, BLOCK_SIDE, columns, BLOCK_SIDE)
     low, high = blocks.min((1, 3)), blocks.max((1, 3))
     inner = (low > BOUNDS[0]) & (high < BOUNDS[1])
     return float((low == high)[inner].mean()) if inner.any() else 1.0
@@ -183,12 +193,12 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
     bounds = [_picture_span(luma[:, ::4]), _picture_span(luma[::4].T)]
 
     def inner(plane: NDArray[np.float32]) -> NDArray[np.float32]:
-        steps = [round(luma_side / side) for luma_side, side in zip(luma.shape, plane.shape, strict=True)]
-        rows, columns = (
-            slice(-(-begin // step), -(-end // step))
-            for (begin, end), step in zip(bounds, steps, strict=True)
-        )
-        return plane[rows, columns]
+        # bounds are those of luma; subsampled planes begin and end at the next sample inside
+        spans = []
+        for (begin, end), luma_side, side in zip(bounds, luma.shape, plane.shape, strict=True):
+            step = round(luma_side / side)
+            spans.append(slice(-(-begin // step), -(-end // step)))
+        return plane[tuple(spans)]
 
     return [tuple(map(inner, planes)) for planes in frames]
 
@@ -198,10 +208,11 @@ def _picture_span(lines: NDArray[np.float32]) -> tuple[int, int]:
     Up to half of a black bar's line may be text.
     """
     medians = np.median(lines, axis=1, keepdims=True)
-    even_shares = (np.abs(lines - medians) <= EVEN).mean(1)
-    least_shares = np.where(medians[:, 0] > BLACK, EVEN_IN_BARS, EVEN_IN_BLACK)  # of a bar's line
+    even_shares = (np.abs(lines - medians) <= BAR_LINES.tolerance).mean(1)
+    is_bright = medians[:, 0] > BAR_LINES.black
+    least_shares = np.where(is_bright, BAR_LINES.even_in_bars, BAR_LINES.even_in_black)
     indices = np.flatnonzero(even_shares < least_shares)
-    if not len(indices) or indices[-1] - indices[0] < 2 * SIDE:  # too few lines to measure
+    if not len(indices) or indices[-1] - indices[0] < 2 * BLOCK_SIDE:  # too few lines to measure
         return 0, len(lines)
     return int(indices[0]), int(indices[-1]) + 1
 
@@ -227,6 +238,7 @@ def estimate(
     odds, *changes = network_output(inputs)
     if odds < least_odds:
         return PlaneNoise(0.0, 0.0)
+    # where the network hardly changes the formula's result, that result is used
     differs = np.clip((np.abs(changes[0]) - SAME) / SAME, 0, 1)
     logarithms = np.log(plane.white + OFFSET) + differs * np.array(changes)
     sigma, rms = (max(0.0, float(np.exp(value)) - OFFSET) for value in logarithms)
@@ -241,13 +253,17 @@ def network_input(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) 
     plane = planes[index]
     if plane.features is None:
         return None
-    partners = ([planes[0]] if index else list(planes[1:])) if colour else []
+    # luma is seen beside the mean of the colours, a colour beside luma, and a lone plane beside itself
+    partners = planes[:1] if index else planes[1:]
+    if not colour:
+        partners = ()
     pairs = [(partner.features, partner.white) for partner in partners if partner.features is not None]
     pairs = pairs or [(plane.features, plane.white)]
-    context = np.mean([features[[WITHIN, HALVED]] for features, _ in pairs], axis=0)
-    white = np.log(plane.white + OFFSET), np.mean([np.log(level + OFFSET) for _, level in pairs])
-    changes = not np.array_equal(plane.features[WITHIN], plane.features[BETWEEN])
-    scalars = [*white, float(colour and index > 0), float(changes)]
+    context = np.mean([features[[WITHIN_ROW, HALVED_ROW]] for features, _ in pairs], axis=0)
+    own_white = np.log(plane.white + OFFSET)
+    other_white = np.mean([np.log(level + OFFSET) for _, level in pairs])
+    changes = not np.array_equal(plane.features[WITHIN_ROW], plane.features[BETWEEN_ROW])
+    scalars = [own_white, other_white, float(colour and index > 0), float(changes)]
     return np.concatenate([plane.features.ravel(), context.ravel(), scalars])
 
 
@@ -267,7 +283,5 @@ def network() -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Return the mean and spread of the input, then weight and bias of every layer."""
     tensors = load(files("vidrestore.noise").joinpath("noise.safetensors").read_bytes())
     names = ("input", "first", "second", "last")
-    return [
-        (tensors[f"{name}.weight"].astype(np.float64), tensors[f"{name}.bias"].astype(np.float64))
-        for name in names
-    ]
+    double = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
+    return [(double[f"{name}.weight"], double[f"{name}.bias"]) for name in names]

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-BLOCK = 8  # pixels; planes thinner than that use 4 or 2
+BLOCK_SIDE = 8  # pixels; planes thinner than that use 4 or 2
 BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
-FLAT_SHARE = 0.05  # the share with the weakest low frequencies, where white noise is measured
-FLAT_LEAST = 40  # blocks; fewer give more than 2 % error
+WHITE_SHARE = 0.05  # the share with the weakest low frequencies, where white noise is measured
+LEAST_BLOCKS = 40  # fewer give more than 2 % error
 FLATTEST = 0.1  # share by whose strength at all frequencies white noise is doubted
 CALM_SHARE = 0.15  # the share where coded noise is measured: codecs remove most from the very flattest
 # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
@@ -91,9 +91,11 @@ class NoiseEstimator:
 
     def _measure(self, sample: BlockSet) -> None:
         self._within.append(noise_variance(sample.pixels, sample)[0])
+        # differences have twice the variance of a frame, so they are scaled to it
         if self._previous is not None and self._previous.pixels.shape == sample.pixels.shape:
             difference = (sample.pixels - self._previous.pixels) * np.float32(0.5**0.5)
             clipped = np.maximum(sample.clipped, self._previous.clipped)
+            # what a codec copied is missing from differences of coded noise
             variance, whiteness = noise_variance(difference, replace(sample, clipped=clipped))
             self._between.append(variance * (COPIED + (1 - COPIED) * whiteness) ** 2)
         self._previous = sample
@@ -112,12 +114,12 @@ class BlockSet:
 def sample_blocks(plane: NDArray[Any]) -> BlockSet:
     """Return blocks at an odd step, so that they have every offset to the block grid of a codec."""
     low, high = clipping_bounds(plane)
-    size = next(size for size in (BLOCK, 4, 2, 1) if size <= min(plane.shape))
+    size = next(size for size in (BLOCK_SIDE, 4, 2, 1) if size <= min(plane.shape))
     step = max(3, int((plane.size / BLOCKS_PER_FRAME) ** 0.5)) | 1
-    blocks = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step].reshape(
-        -1, size * size
-    )
-    return BlockSet(blocks.astype(np.float32), ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
+    views = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step]
+    blocks = views.reshape(-1, size * size)
+    clipped = ((blocks <= low) | (blocks >= high)).mean(axis=1)
+    return BlockSet(blocks.astype(np.float32), clipped, low, high)
 
 
 def flat_strength(plane: NDArray[Any]) -> float:
@@ -130,7 +132,7 @@ def flat_strength(plane: NDArray[Any]) -> float:
     if size == 1:
         return 0.0
     order = by_flatness(coefficients, sample.clipped, size)
-    count = max(FLAT_LEAST, int(FLATTEST * len(coefficients)))
+    count = max(LEAST_BLOCKS, int(FLATTEST * len(coefficients)))
     return root_mean_square(coefficients[order[:count], 1:]) if len(order) else 0.0
 
 
@@ -144,14 +146,14 @@ def noise_variance(blocks: NDArray[np.float32], sample: BlockSet) -> tuple[float
     order = by_flatness(coefficients, sample.clipped, size)
     if not len(order):
         return 0.0, 1.0
-    flat = order[: max(FLAT_LEAST, int(FLAT_SHARE * len(blocks)))]
-    calm = order[: max(FLAT_LEAST, int(CALM_SHARE * len(blocks)))]
+    # white noise is measured in the flattest blocks, coded noise in more of them
+    flat = order[: max(LEAST_BLOCKS, int(WHITE_SHARE * len(blocks)))]
+    calm = order[: max(LEAST_BLOCKS, int(CALM_SHARE * len(blocks)))]
     sigma, whiteness = noise_level(coefficients[flat], coefficients[calm], size)
     if sample.clipped[flat].mean() < CLIPPED_SHARE:
         return sigma**2, whiteness
-    return unclipped_variance(
-        sigma**2, sample.pixels[flat].mean(axis=1, dtype=np.float64), sample.low, sample.high
-    ), whiteness
+    means = sample.pixels[flat].mean(axis=1, dtype=np.float64)
+    return unclipped_variance(sigma**2, means, sample.low, sample.high), whiteness
 
 
 def noise_level(flat: NDArray[np.float32], calm: NDArray[np.float32], size: int) -> tuple[float, float]:
@@ -159,16 +161,16 @@ def noise_level(flat: NDArray[np.float32], calm: NDArray[np.float32], size: int)
     index = frequencies(size)
     highest = index >= min(size * 5 // 4, 2 * size - 2)
     white = root_mean_square(flat[:, highest])
-    gaussian = (
-        float(np.median(np.abs(calm[:, highest])))
-        / NormalDist().inv_cdf(0.75)
-        / max(root_mean_square(calm[:, highest]), 1e-12)
-    )
+    # a Gaussian has both sigmas alike: that of its median magnitude and its root mean square
+    calmest = calm[:, highest]
+    median_sigma = float(np.median(np.abs(calmest))) / NormalDist().inv_cdf(0.75)
+    gaussian = median_sigma / max(root_mean_square(calmest), 1e-12)
     whiteness = min(1.0, max(0.0, (gaussian - SPARSE) / (GAUSSIAN - SPARSE)))
     if whiteness == 1:
         return white, 1.0
     coded = TAIL_GAIN * float(np.quantile(np.abs(calm[:, index >= size // 2]), TAIL))
-    return whiteness * white + (1 - whiteness) * min(max(coded, white), TAIL_LIMIT * white), whiteness
+    coded = min(max(coded, white), TAIL_LIMIT * white)
+    return whiteness * white + (1 - whiteness) * coded, whiteness
 
 
 def root_mean_square(values: NDArray[np.float32]) -> float:
@@ -179,17 +181,17 @@ def clipping_bounds(plane: NDArray[Any]) -> tuple[float, float]:
     """Return the smallest and largest sample if many pixels have it (clipped ones), else -inf and inf."""
     low, high = plane.min(), plane.max()
     threshold = max(4, plane.size * CLIPPED_SHARE)
-    return (
-        float(low) if np.count_nonzero(plane == low) >= threshold else -np.inf,
-        float(high) if np.count_nonzero(plane == high) >= threshold else np.inf,
-    )
+    is_low_clipped = np.count_nonzero(plane == low) >= threshold
+    is_high_clipped = np.count_nonzero(plane == high) >= threshold
+    return float(low) if is_low_clipped else -np.inf, float(high) if is_high_clipped else np.inf
 
 
 @cache
 def dct_basis(size: int) -> NDArray[np.float32]:
     """Return the orthonormal 2-D DCT-II (size^2, size^2), a function of a block in row order in each row."""
     k, n = np.mgrid[:size, :size]
-    line = np.where(k == 0, 1 / size, 2 / size) ** 0.5 * np.cos(np.pi * (2 * n + 1) * k / (2 * size))
+    norms = np.where(k == 0, 1 / size, 2 / size) ** 0.5
+    line = norms * np.cos(np.pi * (2 * n + 1) * k / (2 * size))
     return np.kron(line, line).astype(np.float32)
 
 
@@ -204,10 +206,12 @@ def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: 
     (borders), and without clipped ones if enough others remain.
     """
     index = frequencies(size)
-    low = np.square(coefficients[:, (index >= 1) & (index <= max(1, 3 * size // 8))]).sum(axis=1)
+    lowest = (index >= 1) & (index <= max(1, 3 * size // 8))
+    low = np.square(coefficients[:, lowest]).sum(axis=1)
     alive = np.flatnonzero(np.square(coefficients[:, index >= size]).sum(axis=1) > 0)
-    minimum = max(2 * FLAT_LEAST, int(2 * FLAT_SHARE * len(clipped)))
+    minimum = max(2 * LEAST_BLOCKS, int(2 * WHITE_SHARE * len(clipped)))
     for limit in (0.1, 0.3, 1.0):
+        # clipped blocks count only where too few others remain
         usable = alive[clipped[alive] <= limit]
         if len(usable) >= minimum:
             break
@@ -230,10 +234,12 @@ def unclipped_variance(variance: float, means: Array, low: float, high: float) -
 
 def clipped_moments(mean: Array, sigma: float, low: float, high: float) -> tuple[Array, Array]:
     """Return mean and variance of N(mean, sigma^2) clipped to [low, high]."""
-    a, b = np.clip((low - mean) / sigma, -9, 9), np.clip((high - mean) / sigma, -9, 9)
+    a, b = (np.clip((bound - mean) / sigma, -9, 9) for bound in (low, high))
     below, above = normal_cdf(a), 1 - normal_cdf(b)
+    # moments of the standardised noise: the two bounds' own, then those of what lies between
     first = a * below + b * above + normal_pdf(a) - normal_pdf(b)
-    second = a * a * below + b * b * above + (1 - below - above) + a * normal_pdf(a) - b * normal_pdf(b)
+    bounds = a * a * below + b * b * above
+    second = bounds + (1 - below - above) + a * normal_pdf(a) - b * normal_pdf(b)
     return mean + sigma * first, sigma**2 * (second - first**2)
 
 

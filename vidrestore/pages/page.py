@@ -27,7 +27,7 @@ Picture = NDArray[np.uint8]
 LARGEST_PICTURE = (480, 720)  # rows and columns; larger pictures are cropped to their middle, not scaled
 COMPARISONS, CHARTS = 24, 24  # most on one page
 MOST_ERROR = 32.0  # grey levels; this error and more is yellow in an error map
-SCALE = f"purple: 0, yellow: {MOST_ERROR:g} grey levels and more"
+ERROR_COLOURS = f"purple: 0, yellow: {MOST_ERROR:g} grey levels and more"  # words for the map's colours
 REPORT = "report"  # the suite of a page about a restoration
 LEAST_WIDTH = 640  # pixels on the page; smaller pictures are enlarged
 NAME_COLUMNS = ("system", "weights", "on")
@@ -48,9 +48,11 @@ METRIC_UNITS = {
 
 def page(result: Result) -> str:
     """Return the HTML of the page."""
+    # pictures are stored once, however often they are shown
     pictures: dict[str, str] = {}
     source = f"<p>{escape(result.source)}</p>" if result.source else ""
     head = f"<h1>{escape(result.title)}</h1>{source}"
+    # who restored wants to look, who measures wants the table
     seen = [*_comparisons(result, pictures)]
     if result.suite == REPORT:  # for those who look, before those who check
         facts = ["<h2>Settings and files</h2>", _list(result.protocol)]
@@ -58,6 +60,7 @@ def page(result: Result) -> str:
     else:
         head += _list((*result.protocol, *result.notes))
         body = [head, _table(result), *_plots(result), *seen, *_charts(result)]
+    # parts of the page, each in its place of the template
     parts = {
         "title": escape(result.title),
         "style": _asset("page.css"),
@@ -87,6 +90,7 @@ def _in_script(text: str) -> str:
 
 
 def _table(result: Result) -> str:
+    # headings, with the reference of each metric
     units = [METRIC_UNITS.get(metric, metric) for metric in result.metrics]
     heads = [*NAME_COLUMNS, *(text for unit in units for text in (unit, result.against)), "verdict"]
     if result.suite == REPORT:
@@ -100,6 +104,7 @@ def _table(result: Result) -> str:
     def is_filled(column: int) -> bool:
         return any(cells[column][1] for cells in rows)
 
+    # columns that say nothing are left out
     filled = list(map(is_filled, range(len(heads))))
     if result.suite == REPORT:  # the title names them
         filled[: len(NAME_COLUMNS)] = [False] * len(NAME_COLUMNS)
@@ -115,6 +120,7 @@ def _table(result: Result) -> str:
 
 def _cells(result: Result, row: Row) -> list[tuple[str, str]]:
     """Return attributes and text of a row's cells; columns that all rows leave empty are not shown."""
+    # names, then each metric with its reference
     cells = [("", escape(text)) for text in (row.system, row.weights, row.on)]
     sides = [("measured", row.measured), ("reference", row.reference)]
     for metric in result.metrics:
@@ -139,19 +145,23 @@ def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
 
 
 def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]) -> str:
+    # the two pictures of the slider
     before = _middle(comparison.source)
     after = _middle(comparison.restored)
     names = {"given": _picture_key(before, pictures), "restored": _picture_key(after, pictures)}
+    # beside it what was changed, or the clean picture and both errors
     panels = []
     if comparison.clean is None:
         caption = "the difference" if result.suite == "reference" else "what was changed"
-        panels.append((_picture_key(error_map(after, before, MOST_ERROR), pictures), f"{caption}, {SCALE}"))
+        key = _picture_key(error_map(after, before, MOST_ERROR), pictures)
+        panels.append((key, f"{caption}, {ERROR_COLOURS}"))
     else:
         clean = _middle(comparison.clean)
         panels.append((_picture_key(clean, pictures), "clean"))
         for name, picture in (("before", before), ("after", after)):
-            caption = f"error {name}, {SCALE}"
+            caption = f"error {name}, {ERROR_COLOURS}"
             panels.append((_picture_key(error_map(picture, clean, MOST_ERROR), pictures), caption))
+    # the heading names what the heading of the page doesn't
     places = [place for place in _place_names(result, clip) if place != clip.system]
     title = f"{_system(result, clip)}: {', '.join([*places, f'frame {comparison.frame}'])}"
     width = max(before.shape[1], LEAST_WIDTH)
@@ -213,6 +223,7 @@ def _plots(result: Result) -> Iterator[str]:
 
 def _charts(result: Result) -> Iterator[str]:
     """Yield one chart per metric and clip, with the curves of all systems; `CHARTS` at most."""
+    # a single picture has no curve
     videos = [clip for clip in result.clips if max(map(len, clip.frames.values()), default=0) > 1]
     key = attrgetter("test_set", "clip", "column")
     groups = [list(clips) for _, clips in groupby(sorted(videos, key=key), key)]
@@ -240,6 +251,7 @@ def error_map(picture: NDArray[np.uint8], reference: NDArray[np.uint8], most: fl
     """Return the mean absolute difference of R, G, B, (H, W, 3) each, as colours: purple for no difference,
     yellow for `most` grey levels and more.
     """
+    # errors are few integers, so that a table maps them
     error: NDArray[Any] = np.abs(picture.astype(np.int16) - reference).sum(2)
     steps = np.arange(3 * 255 + 1) / (3 * most)  # every possible sum over R, G, B
     positions = np.linspace(0, 1, len(HEAT))

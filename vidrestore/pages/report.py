@@ -61,10 +61,12 @@ def write_report(
 
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     """Return the content of the page. Both videos are decoded up to the last sample."""
+    # few moments of both videos, measured and shown
     starts = sample_starts(summary)
     samples = list(_samples(summary, starts, task, options))
     title = os.path.basename(summary.source)
     clips = tuple(clip for _, sample_clips in samples for clip in sample_clips)
+    # means over the moments, before and after
     values = []
     for side, (path, name) in enumerate(((summary.source, GIVEN), (summary.output, task))):
         levels = [level for clip in clips if clip.system == name for level in clip.frames.get("flicker", ())]
@@ -78,18 +80,19 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     return Result(
         REPORT,
         f"{title}: {task}",
-        "before",
-        (row,),
-        tuple(_settings(summary, options)),
-        tuple(notes),
-        os.path.basename(summary.output),
-        clips,
-        {GIVEN: "before", task: task},
+        against="before",
+        rows=(row,),
+        protocol=tuple(_settings(summary, options)),
+        notes=tuple(notes),
+        source=os.path.basename(summary.output),
+        clips=clips,
+        names={GIVEN: "before", task: task},
     )
 
 
 def sample_starts(summary: Summary) -> list[int]:
     """Return the middle frames of the longest scenes; evenly spread frames if scenes are unknown."""
+    # the longest scenes, else evenly over the video
     longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:MOST_MOMENTS]
     starts = {(scene.first + scene.stop) // 2 for scene in longest}
     if len(starts) < MOST_MOMENTS:
@@ -99,6 +102,7 @@ def sample_starts(summary: Summary) -> list[int]:
 
 def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Moment]:
     """Yield the moment of each sample that begins at one of `starts`; both videos are read in step."""
+    # both are read once, from start to end
     with ExitStack() as open_:
         first = open_.enter_context(VideoReader.of(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
@@ -120,6 +124,7 @@ def _samples(summary: Summary, starts: Sequence[int], task: str, options: Restor
 def _sample(
     start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo], task: str
 ) -> Moment:
+    # noise and flicker of luma, of both
     noise = []
     planes = []
     for frames, video in zip(zip(*pairs, strict=True), videos, strict=True):
@@ -137,6 +142,7 @@ def _sample(
     height = min(picture.shape[0] for picture in pictures)
     width = min(picture.shape[1] for picture in pictures)
     source, restored = (picture[:height, :width] for picture in pictures)
+    # the whole frame first, if the page must cut it
     clips = []
     if height > LARGEST_PICTURE[0] or width > LARGEST_PICTURE[1]:  # the page crops it
         overview = Comparison(start, _small(source), _small(restored))
@@ -152,6 +158,7 @@ def flicker_of(source: Tensor, restored: Tensor) -> tuple[tuple[float, ...], tup
     """Return the flicker of two planes (T, H, W) after the first frame, by the source's motion. Empty for one
     frame, and for planes smaller than a patch.
     """
+    # the same positions in both, so that motion is not flicker
     count, height, width = source.shape
     if count < 2 or min(height, width) < FLICKER_PATCH:
         return (), ()
@@ -170,6 +177,7 @@ def flicker(plane: Tensor, positions: Tensor) -> list[float]:
 
 def _small(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Downscale a picture by area means to fit into `LARGEST_PICTURE`."""
+    # by area means, so that noise is averaged and not sampled
     height, width = picture.shape[:2]
     scale = min(1.0, LARGEST_PICTURE[0] / height, LARGEST_PICTURE[1] / width)
     down = area_matrix(height, int(height * scale))
@@ -188,10 +196,12 @@ def _bitrate(path: str) -> float | None:
 
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     """Yield lines about the run: options other than their defaults, the noise of each scene, the speed."""
+    # what was asked for
     yield f"vidrestore {__version__}"
     values = changed_values(options, "pixels", "file", "streams")
     words = ", ".join(f"{name} {_in_words(value)}" for name, value in values.items())
     yield f"options: {words or 'the defaults'}"
+    # what came out
     with VideoReader(summary.output) as reader:
         video = reader.info.video
     frames = "1 frame" if summary.frames == 1 else f"{summary.frames} frames"

@@ -130,6 +130,7 @@ class Result:
         """Return one CSV line per row, with columns psnr, psnr_published, ... per metric, empty without
         value.
         """
+        # a column of each metric beside its reference
         names = [column for metric in self.metrics for column in (metric, f"{metric}_{self.against}")]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
@@ -160,6 +161,7 @@ def rounded(values: Values) -> dict[str, float]:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, ClipMetrics):
+        # frames are rounded as the rows are, pictures left out
         frames = {metric: value.reported(metric) for metric in value.frames}
         parts = vars(value) | {"frames": frames}
         return plain({name: part for name, part in parts.items() if name != "comparison"})

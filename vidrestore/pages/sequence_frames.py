@@ -68,6 +68,7 @@ def grey(picture: Tensor) -> Tensor:
 
 def area_matrix(length: int, count: int) -> Tensor:
     """Return the (count, length) float64 matrix that averages `length` samples over `count` intervals."""
+    # how much of each sample lies in each interval
     edges = torch.arange(count + 1, dtype=torch.float64) * length / count
     samples = torch.arange(length, dtype=torch.float64)
     starts = torch.maximum(edges[:-1, None], samples)

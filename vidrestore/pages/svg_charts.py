@@ -45,6 +45,7 @@ def plot(
     `attributes` are added to the tag. `logarithmic` draws positions, which must be above 0, by their
     logarithms.
     """
+    # the range of the values, a little widened
     scale = math.log if logarithmic else float
     scaled_ends = scale(ends[0]), scale(ends[1])
     values = [value for _, curve in curves.values() for value in curve if math.isfinite(value)] or [0.0]

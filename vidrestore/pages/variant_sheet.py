@@ -55,6 +55,7 @@ class Variant:
 
 def variants_of(suggestion: Suggestion) -> list[Variant]:
     """Return the variants worth a look: the sure tasks at three strengths, and each task by itself."""
+    # all that is sure, at three strengths, then each task by itself
     sure_tasks = suggestion.tasks("yes") or suggestion.tasks("maybe")[:1] or ["denoise"]
     tasks = [task for task in suggestion.tasks("yes", "maybe") if task != "sr"]
     sure_tasks = [task for task in sure_tasks if task != "sr"] or ["denoise"]
@@ -69,6 +70,7 @@ def write_sheet(
     """Write a sheet, a row for each place and a column for each variant, and return the variants' names.
     Raises MediaError if it can't be written.
     """
+    # a row for each place, restored once for each variant
     variants = variants_of(suggestion)
     video = suggestion.info.video
     load = LoadedSteps()
@@ -76,6 +78,7 @@ def write_sheet(
     rows = []
     for place in places:
         rows.append([_picture(place, variant, video, options, load) for variant in variants])
+    # a page, or one picture of all
     if Path(path).suffix.lower() == ".html":
         content = "\n".join(_page(suggestion, variants, rows)).encode("utf-8", "backslashreplace")
     else:
@@ -100,6 +103,7 @@ def _picture(
     place: Place, variant: Variant, video: VideoInfo, options: RestoreOptions, load: LoadedSteps
 ) -> NDArray[np.uint8]:
     """Return the crop (H, W, 3) of the middle frame of a place, restored with its neighbours."""
+    # as much of the place as shows the effect
     frames, small = cropped(place.frames, video, LARGEST_PLACE)
     frame = frames[place.middle]
     if variant.tasks:
@@ -117,6 +121,7 @@ def cropped(
     """Return the middle of frames, at most `size`, and its description. The first row of each plane is one of
     the same field as before.
     """
+    # corners that chroma and both fields have, too
     pixels = video.format
     rows = 2 << pixels.chroma_height_shift
     columns = 1 << pixels.chroma_width_shift

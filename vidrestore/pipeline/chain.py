@@ -21,7 +21,7 @@ from concurrent.futures import Future, wait
 from contextlib import closing
 from typing import Generic, TypeVar
 
-from vidrestore.cores import Crew, Deal, one_thread, use_one_thread
+from vidrestore.cores import MEMBER, Crew, Deal, one_thread, use_one_thread
 from vidrestore.pixels.frames import Frame
 from vidrestore.working import HERE, LOOK, Meter, check_stop
 
@@ -103,13 +103,14 @@ def frames_ahead(frames: Iterable[Frame], *, on_gpu: bool = False) -> closing[Ge
 
 def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Generator[T]:
     """Yield the same items, produced in a thread of their own, at most `limit` bytes (as measured by `size`)
-    ahead.
+    ahead. It can deal parts to the workers that the thread of the first `next` can deal them to.
 
     Nothing runs before the first `next`. An error while producing is raised here, after the items
     that came before it.
     """
     queue: ByteQueue[T] = ByteQueue(limit)
-    thread = threading.Thread(target=_produce, args=(items, queue, size, HERE.meter), daemon=True)
+    arguments = items, queue, size, HERE.meter, MEMBER.crew
+    thread = threading.Thread(target=_produce, args=arguments, daemon=True)
     thread.start()
     try:
         yield from queue
@@ -118,9 +119,15 @@ def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Genera
         thread.join()
 
 
-def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int], meter: Meter | None) -> None:
+def _produce(
+    items: Iterable[T],
+    queue: ByteQueue[T],
+    size: Callable[[T], int],
+    meter: Meter | None,
+    crew: Crew | None,
+) -> None:
     error: BaseException | None = None
-    HERE.flag, HERE.meter = queue.closed, meter
+    HERE.flag, HERE.meter, MEMBER.crew = queue.closed, meter, crew
     use_one_thread()
     try:
         for item in items:
@@ -139,14 +146,14 @@ def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int], 
 def at_once(work: Callable[[T], R], items: Iterable[T], most: int, workers: int) -> Generator[R]:
     """`map` of `work` by workers of its own, `most` items at once: results in the order of `items`, which are
     read at most `most` + 1 ahead of the results. `work` runs in a worker, which can deal parts of it to the
-    others (`cores.dealt`).
+    others (`cores.dealt`), as can what makes the items.
     """
     pending, stop, trim, trimmed = deque[Future[R]](), threading.Event(), find_trim(), time.monotonic()
     deal = Deal(work, most, stop, HERE.meter)
     with one_thread(), Crew(workers) as crew:
         crew.begin(deal)
         try:
-            for item in items:
+            for item in _items_with(crew, items):
                 pending.append(crew.add(deal, item))
                 del item
                 if len(pending) > most:
@@ -159,6 +166,21 @@ def at_once(work: Callable[[T], R], items: Iterable[T], most: int, workers: int)
         finally:
             stop.set()
             close(items)
+
+
+def _items_with(crew: Crew, items: Iterable[T]) -> Generator[T]:
+    """Yield items whose making can deal parts to a crew, as nothing else in this thread can."""
+    source = iter(items)
+    while True:
+        before, MEMBER.crew = MEMBER.crew, crew
+        try:
+            item = next(source)
+        except StopIteration:
+            return
+        finally:
+            MEMBER.crew = before
+        yield item
+        del item
 
 
 def _result(future: Future[R]) -> R:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.errors import OptionError
 from vidrestore.media.reading.coding_loss import WITHIN
 from vidrestore.models.dust import dct_dictionary
@@ -254,9 +255,9 @@ class PlaneConversion:
             restored = opponent_to_rgb(restore(rgb_to_opponent(source), levels))
         if all(frame.steps for frame in samples.frames):
             restored = self._within_steps(clip, samples.frames, source, restored)
+        mixed = zip(source, restored, self.strengths, strict=True)
         planes: Planes = tuple(
-            after if strength == 1 else before.lerp(after, strength)
-            for before, after, strength in zip(source, restored, self.strengths, strict=True)
+            after if strength == 1 else before.lerp(after, strength) for before, after, strength in mixed
         )
         if self.grain:
             planes = with_grain(planes, self.grain, clip.first, colour=self.pixels.family == "yuv")
@@ -322,14 +323,15 @@ class RgbConversion:
     @property
     def changes(self) -> Changes:
         """The changes so far, if restored pictures are compared with their sources."""
+        shakes, specks = (*self.cache.shakes.values(),), (*self.cache.specks.values(),)
         with self._counting:
             return Changes(
                 self._compared,
                 int(self._unchanged),
                 float(self._change),
-                (*self.cache.shakes.values(),),
+                shakes,
                 len(self.cache.hopeless),
-                (*self.cache.specks.values(),),
+                specks,
             )
 
     def _count_changes(self, before: Tensor, after: Tensor) -> None:
@@ -376,8 +378,8 @@ class RgbConversion:
     def _rgb(self, samples: Samples) -> Tensor:
         """Return (T, 3, H, W) of all frames on the network's device: all colour is converted there."""
         count, step = len(samples.frames), self._frames_at_once(1)
-        parts = (samples.grey(slice(start, start + step)) for start in range(0, count, step))
-        return torch.cat([self._rgb_of(part) for part in parts])
+        parts = (slice(start, start + step) for start in range(0, count, step))
+        return torch.cat([*dealt(lambda part: self._rgb_of(samples.grey(part)), parts)])
 
     def _rgb_of(self, planes: Planes) -> Tensor:
         return yuv_to_rgb(planes, self.video.format, self.video.colour, self.video.height).to(self.device)
@@ -472,10 +474,8 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
         planes[:3] = _other_matrix(planes[:3], video, large)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture
-        larger = [
-            enlarged_samples(plane, pixels, scale)[:h, :w]
-            for plane, (h, w) in zip(planes, sizes, strict=True)
-        ]
+        whole = [enlarged_samples(plane, pixels, scale) for plane in planes]
+        larger = [plane[:rows, :columns] for plane, (rows, columns) in zip(whole, sizes, strict=True)]
     else:
         grey = zip(planes_to_grey(planes, pixels), sizes, strict=True)
         sized = [F.interpolate(plane[None, None], size, mode="bicubic")[0, 0] for plane, size in grey]
@@ -486,9 +486,8 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
 def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:
     """Return Y, U, V of the same colours by another matrix."""
     rgb = yuv_to_rgb(planes_to_grey(planes, video.format), video.format, video.colour, video.height)
-    return grey_to_planes(
-        rgb_to_yuv(rgb, video.format, replace(video.colour, matrix=matrix), video.height), video.format
-    )
+    colour = replace(video.colour, matrix=matrix)
+    return grey_to_planes(rgb_to_yuv(rgb, video.format, colour, video.height), video.format)
 
 
 # Even film grain, for pictures that look too smooth, or to hide banding

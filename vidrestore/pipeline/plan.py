@@ -187,11 +187,8 @@ class Timeline:
     def scenes(self) -> list[Scene]:
         """The scenes, each with the noise known at the end of its last clip."""
         last = {clip.stop: (clip.sigma, clip.rms, clip.loss) for clip in self.clips}
-        return [
-            Scene(first, stop, *last[stop])
-            for first, stop in pairwise([0, *self.cuts, len(self.pts)])
-            if stop in last
-        ]
+        spans = pairwise([0, *self.cuts, len(self.pts)])
+        return [Scene(first, stop, *last[stop]) for first, stop in spans if stop in last]
 
 
 def _packed(values: array[int]) -> str:
@@ -349,23 +346,33 @@ class _SceneNoise:
         while self._measured < first + len(frames):
             self._look(frames[self._measured - first :], allow_single=self._measured == scene)
             self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
-        is_photograph = len(frames) == 1 and not self._frame_meter
-        meter, picture = self._meter, self._grey(frames[0])[0]
-        noise = meter.noise_of_photograph(picture) if is_photograph else meter.noise()
-        if self._frame_meter:
-            sigma = noise[0].rms, *(field.tempered for field in noise[1:])
-            most = [frame.sigma for frame in self._frame_meter.noise()]
-            noise = tuple(
-                PlaneNoise(min(level, limit), min(field.rms, limit))
-                for level, limit, field in zip(sigma, most, noise, strict=True)
-            )
+        noise = self._noise(frames)
+        # where a plane lost more to the coder than it has noise, its loss is what is removed
         luma, chroma = (fmean(losses) for losses in zip(*(frame.loss for frame in frames), strict=True))
-        levels = loss_levels([frame.loss[0] for frame in frames])
         stronger = STRONGER if len(frames) > 1 and all(frame.steps for frame in frames) else 1.0
-        planes = list(zip(noise, (luma, *([chroma] * (len(noise) - 1))), strict=True))
-        loss = tuple(lost if plane.sigma > lost else stronger * lost for plane, lost in planes)
-        sigma = tuple(plane.sigma if plane.sigma > lost else stronger * lost for plane, lost in planes)
-        return sigma, tuple(plane.rms for plane in noise), loss, levels
+        sigma, loss = [], []
+        for plane, lost in zip(noise, (luma, *[chroma] * (len(noise) - 1)), strict=True):
+            is_noisy = plane.sigma > lost
+            loss.append(lost if is_noisy else stronger * lost)
+            sigma.append(plane.sigma if is_noisy else stronger * lost)
+        levels = loss_levels([frame.loss[0] for frame in frames])
+        return tuple(sigma), tuple(plane.rms for plane in noise), tuple(loss), levels
+
+    def _noise(self, frames: list[Frame]) -> tuple[PlaneNoise, ...]:
+        """Return the noise of the planes as known at the end of a clip; that of fields is never above that of
+        the whole frames, which have all lines.
+        """
+        if not self._frame_meter:
+            if len(frames) > 1:
+                return self._meter.noise()
+            return self._meter.noise_of_photograph(self._grey(frames[0])[0])
+        luma, *chroma = self._meter.noise()
+        levels = (luma.rms, *(field.tempered for field in chroma))
+        limits = [whole.sigma for whole in self._frame_meter.noise()]
+        return tuple(
+            PlaneNoise(min(level, limit), min(field.rms, limit))
+            for level, field, limit in zip(levels, (luma, *chroma), limits, strict=True)
+        )
 
     def _new_meter(self) -> NoiseMeter:
         norms = OPPONENT_NORMS if self._pixels.family == "rgb" else ()
@@ -402,7 +409,9 @@ def loss_levels(losses: Sequence[float]) -> tuple[float, ...]:
     some = [loss for loss in losses if loss]
     if not some or (len(some) == len(losses) and max(some) < SPREAD * min(some)):
         return ()
-    sigma, span = np.array(losses), max(math.log(max(some) / min(some)), math.log(SPREAD))
-    groups = np.rint((LEVELS - 1) * np.log(np.maximum(sigma, min(some)) / min(some)) / span)
+    least, sigma = min(some), np.array(losses)
+    span = max(math.log(max(some) / least), math.log(SPREAD))
+    heights = np.log(np.maximum(sigma, least) / least)
+    groups = np.rint((LEVELS - 1) * heights / span)
     groups[sigma == 0] = -1
     return tuple(float(sigma[groups == group].mean() / sigma.mean()) for group in groups)

@@ -30,17 +30,20 @@ def clip_bounds(count: int, cuts: Sequence[int], length: int, overlap: int) -> l
     restore a third more frames in scenes of two or three clips.) A scene shorter than `length` is one short
     clip. Raises ValueError unless overlap is in [0, length) and cuts increase within (0, count).
     """
+    # the frames between two cuts are a scene
     _check_overlap(length, overlap)
     edges = [0, *cuts, count] if count else []
     if any(first >= stop for first, stop in pairwise(edges)):
         raise ValueError(f"cuts must increase within (0, {count}), got {list(cuts)}")
-    return [
-        bounds for first, stop in pairwise(edges) for bounds in _scene_bounds(first, stop, length, overlap)
-    ]
+    clips: list[Bounds] = []
+    for first, stop in pairwise(edges):
+        clips += _scene_bounds(first, stop, length, overlap)
+    return clips
 
 
 def _scene_bounds(first: int, stop: int, length: int, overlap: int) -> list[Bounds]:
     bounds = []
+    # the last clip takes what remains, if that is little
     while stop - first > longest_clip(length):
         bounds.append((first, first + length))
         first += length - overlap
@@ -73,7 +76,8 @@ def needed_clips(bounds: Sequence[Bounds], clips: range) -> range:
     """Return the clips to restore for the frames owned by `clips`: those, and the next one if it shares
     frames with the last.
     """
-    overlaps = clips.stop < len(bounds) and bounds[clips.stop][0] < bounds[clips.stop - 1][1]
+    following = bounds[clips.stop : clips.stop + 1]
+    overlaps = bool(following) and following[0][0] < bounds[clips.stop - 1][1]
     return range(clips.start, clips.stop + overlaps)
 
 
@@ -89,6 +93,7 @@ def live_clips(
     _check_overlap(length, overlap)
     buffer: list[T] = []
     first = 0
+    # a clip ends with its scene, or when the next frame would be too much
     for begins, frame in frames:
         if begins and buffer:
             yield (first, first + len(buffer)), buffer
@@ -116,6 +121,7 @@ def join_clips(
     """
     if span is None:
         return _joined(clips, fade, None)
+    # frames of other owners are needed for the fading only
     first, stop = span
     return islice(_joined(clips, fade, first), stop - first)
 
@@ -125,6 +131,7 @@ def _joined(
 ) -> Iterator[T]:
     """Join the clips from frame `position`, or from the first frame of the first clip."""
     buffer: Sequence[T] = ()  # frames of the last clip from `position` on, which are not yielded yet
+    # the frames of the last clip alone, the shared ones faded, then the rest waits for the next clip
     for (first, stop), frames in clips:
         if len(frames) != stop - first:
             raise ValueError(

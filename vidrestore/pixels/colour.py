@@ -83,6 +83,7 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
     `height` is the frame's, not the tile's: an untagged matrix is BT.709 from 720 lines, else BT.601. RGB
     planes are scaled, gray is repeated, alpha is ignored. Raises MediaError for an unknown matrix.
     """
+    # gray alone has no colour to turn
     encode, offset = _encoding(format, tags, height)
     if format.family == "gray":
         scale = encode[0].sum()
@@ -91,6 +92,7 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
     luma, *chroma = planes[:3]
     if format.family == "yuv":
         chroma = [upsample_chroma(plane, format, tags, luma.shape[-2], luma.shape[-1]) for plane in chroma]
+    # the inverse of what encodes, chroma first at full size
     decode = np.linalg.inv(encode)
     return torch.stack(_combine(decode, [luma, *chroma], -decode @ offset), dim=-3)
 
@@ -139,6 +141,7 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
     """Return rows @ channels + offset in float32; a matrix product could use TF32 or bf16."""
     sums = []
     for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
+        # terms of weight 0 are left out
         (first, weight), *terms = [term for term in zip(channels, row, strict=True) if term[1]]
         total = first * weight + shift
         for channel, weight in terms:
@@ -149,6 +152,7 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
 
 def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matrix, Matrix]:
     """Return (3, 3) and (3,) of planes = matrix @ rgb + offset; rgb in [0, 1], planes on the 0-255 scale."""
+    # which samples are black, and how far luma and chroma reach
     matrix = matrix_of(format, tags, height)
     # chroma ranges from -0.5 to 0.5 around 128; without chroma all three planes are like luma
     coloured = matrix != IDENTITY
@@ -202,6 +206,7 @@ def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height
     """Interpolate a chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true
     sites, the border replicated.
     """
+    # down, then across
     for dim, length, (step, site) in zip((-2, -1), (height, width), chroma_grid(format, tags), strict=True):
         if step > 1:
             taps = _taps(length, 1 / step, -site / step, plane.shape[dim], 1, plane.device)
@@ -237,6 +242,7 @@ def _taps(count: int, step: float, first: float, length: int, radius: int, devic
     positions = torch.arange(count, dtype=torch.float32, device=device) * step + first
     start = (positions - radius).floor().long() + 1
     taps: Taps = []
+    # weights of a triangle around each position
     for number in (start + tap for tap in range(2 * radius)):
         weights = (1 - (number - positions).abs() / radius).clamp(min=0) / radius
         taps.append((number.clamp(0, length - 1), weights[:, None]))

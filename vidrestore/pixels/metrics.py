@@ -57,6 +57,7 @@ def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
         raise ValueError(
             f"SSIM needs at least {SSIM_WINDOW}x{SSIM_WINDOW} pixels, got {a.shape[-1]}x{a.shape[-2]}"
         )
+    # means, variances and covariance under the window
     mean_a = _blurred(a)
     mean_b = _blurred(b)
     square_a = _blurred(a * a)

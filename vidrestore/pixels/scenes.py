@@ -54,6 +54,7 @@ class SceneDetector:
         )
         self._thumbnails.append(current)
         self._seen += 1
+        # decided once the frames after it are known
         if self._seen > self.lag + 1:
             self._decide(self._seen - 1 - self.lag)
 
@@ -69,6 +70,7 @@ class SceneDetector:
         self._decided = frame + 1
         index = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
         changes = list(self._changes)
+        # the largest change around it, without the jump itself
         earlier = changes[max(1, index - self.lag) : index]
         neighbours = earlier + changes[index + 1 : index + 1 + self.lag]
         jump = changes[index] / (max(neighbours, default=0.0) + SAME_LEVEL)
@@ -81,6 +83,7 @@ class SceneDetector:
         score = novelty(buffer[index - 1], buffer[index])
         if score <= threshold:
             return False
+        # the old picture must not come back, nor the new one have been there before
         threshold = max(threshold, RESUMED * score)
         after = buffer[index + 1 : index + 1 + self.lag]
         if not all(novelty(buffer[index - 1], later) > threshold for later in after):
@@ -92,6 +95,7 @@ class SceneDetector:
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
     """Average boxes to about `THUMBNAIL` pixels a side, in grey levels 0-255; partial boxes are omitted."""
     height, width = luma.shape
+    # whole boxes of one side
     side = max(1, -(-max(height, width) // THUMBNAIL))
     side = min(side, height, width)
     rows = height // side
@@ -114,6 +118,7 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
     by the best shift of `source`, their mean brightness aside.
     """
     height, width = target.shape
+    # shifts of up to a quarter of the picture
     reach_y = -(-height // 4)
     reach_x = -(-width // 4)
     padded = np.pad(source, ((reach_y, reach_y), (reach_x, reach_x)), mode="edge")

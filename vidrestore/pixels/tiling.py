@@ -21,6 +21,7 @@ def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
 
     The padding is a reflection about the last pixel; if a side is too short for that, a repetition.
     """
+    # down, then across
     height, width = frames.shape[-2:]
     below, right = (max(least - side, -side % multiple) for side in (height, width))
     for below_or_right, dim in ((below, -2), (right, -1)):
@@ -42,6 +43,7 @@ def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
 
     `length` and `most` must be multiples of `multiple`. Raises ValueError unless overlap is in [0, most).
     """
+    # as many tiles as with the largest side, but of equal size
     count = len(tile_spans(length, most, overlap))
     side = -(-(length + (count - 1) * overlap) // count)
     return min(most, -(-side // multiple) * multiple)
@@ -55,6 +57,7 @@ def tile_sides(
     Without `tile` the whole picture is one tile if it has at most `pixels`; else no side is above that of a
     square of so many. Raises OptionError if tiles of that square would overlap by more than half.
     """
+    # all of it if memory allows, else tiles of equal sides
     high, wide = (side + -side % multiple for side in (height, width))
     if tile is None and high * wide <= pixels:
         return high, wide
@@ -114,12 +117,14 @@ def apply_tiled(
     """
     height, width = clip.shape[-2:]
     high, wide = (tile, tile) if isinstance(tile, int) else tile
+    # a single tile has nothing to blend
     rows = tile_spans(height, high, overlap)
     columns = tile_spans(width, wide, overlap)
     if len(rows) == len(columns) == 1:
         return _run(model, clip, scale)
     sides = scale * min(high, height), scale * min(wide, width)
     window = blend_window(*sides, scale * overlap, clip.device)
+    # weighted tiles add up, and are divided by the weights
     weights = window.new_zeros(scale * height, scale * width)
     total: Tensor | None = None
     for ((top, bottom), (left, right)), piece in _restored_tiles(
@@ -145,6 +150,7 @@ def apply_by_centres(
     which reaches back, as in VSR-Transformer's release. Nothing is blended. Sides of the clip must be at
     least `tile`. Raises ValueError for an output of another size.
     """
+    # centres tile the picture
     rows, columns = (tile_spans(side, tile, overlap) for side in clip.shape[-2:])
     total: Tensor | None = None
     for ((top, bottom), (left, right)), piece in _restored_tiles(
@@ -172,6 +178,7 @@ def _restored_tiles(
     most: int | None = None,
 ) -> Iterator[tuple[tuple[Side, Side], Tensor]]:
     """Yield the place (rows, columns) of each tile, in reading order, and the output of `model` for it."""
+    # tiles of one size, a batch at a time
     tiles = list(product(rows, columns))
     groups = [tiles[start : start + batch] for start in range(0, len(tiles), batch)]
 

@@ -23,9 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.alignment import dense_motion, luma_of
+from vidrestore.models.alignment import dense_motion, luma_of, means_around
 from vidrestore.models.spynet import warp
-from vidrestore.restorers.temporal import TemporalRestorer, means_around
+from vidrestore.restorers.temporal import TemporalRestorer
 from vidrestore.settings.options import RestoreOptions
 
 TASK = "deflicker"

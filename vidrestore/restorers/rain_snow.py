@@ -18,12 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.alignment import dense_motion, luma_of
+from vidrestore.models.alignment import dense_motion, luma_of, means_around
 from vidrestore.models.spynet import warp
 from vidrestore.pixels.clips import reflected_window
 from vidrestore.restorers.devices import CPU_MEMORY
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, pick
-from vidrestore.restorers.temporal import means_around
 from vidrestore.settings.options import RestoreOptions
 from vidrestore.working import threads_for
 

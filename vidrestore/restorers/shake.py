@@ -38,7 +38,7 @@ from vidrestore.models.deconvolution import (
     sharpened,
     transfer,
 )
-from vidrestore.noise.white import BLOCK, BLOCKS_PER_FRAME, BlockSet, clipping_bounds, noise_variance
+from vidrestore.noise.white import BLOCK_SIDE, BLOCKS_PER_FRAME, BlockSet, clipping_bounds, noise_variance
 from vidrestore.pixels.linear_light import Response, from_light, to_light
 from vidrestore.pixels.tiling import blend_window, tile_spans
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip
@@ -419,7 +419,7 @@ def noise_of(picture: Tensor) -> float:
     """Return the sigma of white noise in the luma of a picture (3, H, W), in grey levels."""
     luma = 255 * luma_of(picture)
     step = max(3, int((luma.numel() / BLOCKS_PER_FRAME) ** 0.5)) | 1
-    windows = luma.unfold(0, BLOCK, step).unfold(1, BLOCK, step).reshape(-1, BLOCK**2)
+    windows = luma.unfold(0, BLOCK_SIDE, step).unfold(1, BLOCK_SIDE, step).reshape(-1, BLOCK_SIDE**2)
     blocks = windows.cpu().numpy()
     low, high = clipping_bounds(blocks)
     sample = BlockSet(blocks, ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)

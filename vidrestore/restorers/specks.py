@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.alignment import dense_motion, luma_of
+from vidrestore.models.alignment import dense_motion, luma_of, means_around
 from vidrestore.models.spynet import warp
 from vidrestore.restorers.result_cache import ResultCache
-from vidrestore.restorers.temporal import TemporalRestorer, means_around
+from vidrestore.restorers.temporal import TemporalRestorer
 from vidrestore.settings.options import RestoreOptions
 
 TASK = "dedust"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.cores import dealt
@@ -90,11 +89,11 @@ class TemporalRestorer:
             return
 
         # A look depends on its neighbours, of which there are fewer at the ends of a scene: those in its key.
-        places = range(max(0, keep[0] - self.looks), min(last, keep[1] - 1 + self.looks) + 1)
-        keys = {
-            place: (first + max(0, place - self.reach), first + place, first + min(last, place + self.reach))
-            for place in places
-        }
+        begin, end = max(0, keep[0] - self.looks), min(last, keep[1] - 1 + self.looks)
+        keys = {}
+        for place in range(begin, end + 1):
+            earliest, latest = max(0, place - self.reach), min(last, place + self.reach)
+            keys[place] = first + earliest, first + place, first + latest
         stages = steps(("looks", "restored"), self.shares)
         next(stages)
         with torch.inference_mode():
@@ -122,9 +121,3 @@ class TemporalRestorer:
 
     def count(self, number: int, place: int, clip: Tensor, looks: dict[int, Any], cache: ResultCache) -> None:
         """Count what was found in a frame of the video, whose number there is given."""
-
-
-def means_around(maps: Tensor, side: int) -> Tensor:
-    """Return the means of maps (B, C, H, W) over squares of an odd side in pixels, inside the picture."""
-    columns = F.avg_pool2d(maps, (side, 1), 1, (side // 2, 0), count_include_pad=False)
-    return F.avg_pool2d(columns, (1, side), 1, (0, side // 2), count_include_pad=False)

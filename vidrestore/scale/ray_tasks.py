@@ -34,6 +34,7 @@ class RayTasks:
 
     def __init__(self, *, cpus: int | None = None) -> None:
         self.ray = _connect()
+        # a GPU each, or a few cores
         resources = self.ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
         all_cpus = max(1, int(resources.get("CPU", 1)))
@@ -53,6 +54,7 @@ class RayTasks:
         """Return the request as a task needs it, which works in another folder, with the resources of its
         own.
         """
+        # the task works in another folder, on another machine
         options = request.options
         on_gpu = "num_gpus" in self._resources
         threads = options.threads if on_gpu else options.threads or self.cpus

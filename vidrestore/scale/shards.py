@@ -56,6 +56,7 @@ class Shard(Runner):
 
     def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary | None:
         """Restore a part of one video, and join the video if no part is missing then, else return None."""
+        # plan together with other shards, which wait for the lock
         folder = WorkFolder.of(request)
         load = batch.loader(request, on_event)
         with ExitStack() as stack:
@@ -94,6 +95,7 @@ class Shard(Runner):
                 if not (work.unfinished() or work.missing()):
                     return join(work, began)
                 left = {segment.number for segment in work.unfinished()}
+            # say what is missing of it
             missing = [f"{number}/{self.count}" for number, part in enumerate(parts, 1) if left & {*part}]
             text = f"left to {', '.join(missing)}"
             if own or len(batch.sources) == 1:

@@ -98,6 +98,7 @@ def restore_with(workers: Workers, work: SegmentedWork) -> None:
     missing = work.missing()
     source = work.job.info.path
     count = frame_count(missing)
+    # progress by the frames on the disk, as parts are done elsewhere
     work.announce(count)
     progress = FrameProgress(source, count, "restore", work.on_event)
     try:
@@ -121,6 +122,7 @@ def devices_of(text: str) -> list[str]:
     """Return the devices that a text such as "cuda:0,1" or "cpu,cpu" means. Raises OptionError if it means
     none.
     """
+    # numbers after the first take its kind
     devices: list[str] = []
     for part in text.split(","):
         name = part.strip()
@@ -147,6 +149,7 @@ class DeviceWorkers:
 
     def start(self, request: Request, segments: Sequence[Segment]) -> None:
         count = len(self.devices)
+        # threads are shared, segments dealt out in equal runs
         threads = max(1, threads_for(request.options.threads) // count)
         for number, (device, part) in enumerate(zip(self.devices, divided(segments, count), strict=True), 1):
             if part:
@@ -168,6 +171,7 @@ class DeviceWorkers:
         return self.running[name][1]
 
     def outcomes(self, seconds: float) -> Iterator[Outcome]:
+        # whoever is ready, or has died
         links = {name: self.running[name][1] for name in self._busy}
         ready = wait(list(links.values()), seconds)
         for name in [name for name, link in links.items() if link in ready]:
@@ -187,6 +191,7 @@ class DeviceWorkers:
         return bool(self._busy)
 
     def stop(self) -> None:
+        # all at once, then wait for each
         for process, _ in self.running.values():
             process.terminate()
         for process, link in self.running.values():

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Most parts of a dotted key: tomllib's memory grows with the square of their number, 10 GB for a key of
 # 100 KB.
-DEEPEST = 16
+MOST_KEY_PARTS = 16
 _KEY_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
-_DEEP_KEY = re.compile(rf"(?<![\w-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{DEEPEST}}}")
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{MOST_KEY_PARTS}}}")
 _MEMBERS = ("str", "int", "float", "bool", "none")  # pydantic's names of members of unions
 _LONGEST_VALUE = 200  # most characters of a value in a message
 
@@ -51,10 +51,11 @@ class SettingText(str):
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse a TOML text from anywhere. Raises ValueError with the reason, also for a key of more than
-    `DEEPEST` parts, values nested too deeply, and integers beyond 64 bits, which TOML doesn't have.
+    `MOST_KEY_PARTS` parts, values nested too deeply, and integers beyond 64 bits, which TOML doesn't have.
     """
+    # before parsing, whose memory it would take
     if deep := _DEEP_KEY.search(text):
-        raise ValueError(f"{deep[0][:40]}… has more than {DEEPEST} parts; use a shorter key")
+        raise ValueError(f"{deep[0][:40]}… has more than {MOST_KEY_PARTS} parts; use a shorter key")
     try:
         tables = tomllib.loads(text)
         _check_integers(tables)
@@ -78,6 +79,7 @@ def with_settings(tables: Mapping[str, Any], settings: Iterable[str], sections: 
 
     Raises OptionError if there is no "=", and for an unknown section.
     """
+    # the file's tables, changed by each setting in turn
     tables = {name: dict(part) if isinstance(part, dict) else part for name, part in tables.items()}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -113,9 +115,10 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
     """
     from pydantic import ValidationError
 
+    # values become those of the fields' types, and are then checked strictly
     if not isinstance(values, dict):
         raise error(f"{place} must be an object, found {values!r:.{_LONGEST_VALUE}}")
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)  # type: ignore[arg-type]
     values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
     try:
         # as JSON, where lists are the form of tuples; TOML's dates become strings
@@ -127,6 +130,11 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
     except VidRestoreError as problem:
         raise error(f"{place}: {problem}") from problem
     return instance
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 @cache
@@ -146,6 +154,7 @@ def _typed(value: Any, hint: Any) -> Any:
         return {name: _typed(part, Any) for name, part in value.items()}
     if not isinstance(value, SettingText):
         return value
+    # as TOML, as text, or as a list without brackets: the first that the field takes
     parsed = _value_of(value)
     parts = [_value_of(part.strip()) for part in value.split(",") if part.strip()]
     for candidate in (parsed,) if isinstance(parsed, list) else (parsed, str(value), parts):
@@ -176,6 +185,7 @@ def converted(value: Any, kind: Any) -> Any:
 
 def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     """Return what is wrong: all unknown or missing names, else one value, what was expected and found."""
+    # names first, then the one value that is farthest down
     problems = error.errors(include_url=False)
 
     def of_kind(kind: str) -> list[str]:
@@ -201,6 +211,7 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
 
 def toml(tables: Mapping[str, Any]) -> str:
     """Write values, and tables of values or dataclasses, as TOML that reads back equal; None is omitted."""
+    # plain values first, as TOML has them before tables
     plain = dict(tables)
     for name, value in tables.items():
         if is_dataclass(value) and not isinstance(value, type):

@@ -131,6 +131,7 @@ def find_family(name: str) -> Family:
     """Return a family by name, of this package or of an installed one. Raises CheckpointError."""
     if name in FAMILIES:
         return FAMILIES[name]
+    # other packages name theirs by entry points
     from importlib.metadata import entry_points
 
     installed = entry_points(group=ENTRY_POINTS)

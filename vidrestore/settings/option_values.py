@@ -70,6 +70,7 @@ def moment(text: str) -> Fraction:
 
 def _time(text: str) -> Fraction | None:
     """Return the seconds; None if the text is not a time of 0 or more."""
+    # with units, or with colons
     if units := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d*\.?\d+)s)?", text.lower()):
         hours, minutes, rest = (Fraction(part or 0) for part in units.groups())
         return hours * 3600 + minutes * 60 + rest

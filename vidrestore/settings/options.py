@@ -8,14 +8,13 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, fields, replace
 from fractions import Fraction
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -41,6 +40,7 @@ Input = Literal["auto", "compressed", "clean"]
 Scanned = Literal["auto", "progressive", "tff", "bff", "film"]
 Haze = Literal["auto", "always"]
 Dust = Literal["auto", "always"]
+Filled = Literal["fill", "keep"]
 # what an option alters; only the first three make another file, and only the first two other frames in it
 Scope = Literal[
     "pixels",  # the restored pixels
@@ -54,7 +54,7 @@ Chosen = TypeVar("Chosen")
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MOST_THREADS = 1024
 LEAST_TILE = 64
-MOST_PIXELS = 1 << 16  # a side
+LONGEST_SIDE = 1 << 16  # pixels
 MOST_SECONDS = 366 * 24 * 3600
 MOST_RATE = 10_000  # frames per second
 
@@ -72,8 +72,6 @@ DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
 EVERY_TASK = frozenset(TASKS)
 WITH_WEIGHTS = frozenset(task.name for task in TASKS.values() if task.weights)
-
-OTHER_FIELDS = "\n\nOther fields, by the help of their options:\n"
 
 
 @plain_dataclass(frozen=True)
@@ -187,32 +185,30 @@ def declared(kind: type) -> dict[str, Declared]:
 
 def readable(kind: type[Chosen]) -> type[Chosen]:
     """Give a class a signature of names and defaults, since `help` would show all that its annotations
-    declare, and a docstring that lists all its fields.
+    declare.
     """
     signature = inspect.signature(kind)
     empty, parameters = inspect.Parameter.empty, signature.parameters.values()
     plain = signature.replace(parameters=[parameter.replace(annotation=empty) for parameter in parameters])
     kind.__signature__ = plain  # type: ignore[attr-defined]
-    text = inspect.cleandoc(kind.__doc__ or "")
-    explained_fields = {*re.findall(r"`(\w+)`[,:]", text)}
-    text += OTHER_FIELDS
-    for name, declaration in declared(cast(Any, kind)).items():
-        if declaration.option and name not in explained_fields:
-            is_negative = "--no-" in str(declaration.option.param_decls)
-            text += f"\n- `{name}`: {'False: ' if is_negative else ''}{declaration.option.help}"
-    kind.__doc__ = text
     return kind
 
 
 @readable
 @dataclass(frozen=True)
 class EncoderOptions(Options):
-    """Options of the encoder.
+    """Options of the encoder. Raises `OptionError` for a value out of range.
 
-    - `encoder`: FFmpeg's name; None or "auto" for one that fits the source
-    - `crf`, `preset`: on the encoder's own scale
-    - `options`: passed to the encoder unchanged
-    - `threads`: 0 for a number by the cores; another number gives another, equally repeatable, file
+    Args:
+        encoder (str): FFmpeg's name of the encoder, such as "libx265"; default None, as "auto": one of the
+            source's codec, else the container's usual one.
+        crf (float): Quality on the encoder's own scale, where lower is better; default None: by the bits per
+            pixel of the source, 16 to 24 on the scale of x264.
+        preset (str): Name or number of the encoder's speed, such as "slow"; default None: a usual one.
+        options (mapping of str to str): Further options, passed to the encoder unchanged; default {}.
+        lossless (bool): Encode without loss; default False.
+        threads (int): Threads of the encoder; another number gives another, equally repeatable, file;
+            default 0: by the cores and the size of the video.
     """
 
     encoder: Annotated[
@@ -251,14 +247,56 @@ class EncoderOptions(Options):
 class RestoreOptions(Options):
     """Options of a restoration. Raises `OptionError` for a value out of range.
 
-    - `match`: False compares the same position in every frame, without following motion
-    - `chroma_strength`: None for that of `strength`
-    - `start`, `duration`: seconds, counted from the first frame
-    - `scan`: "auto" makes whole frames of fields, by what frames show and how they are marked; "progressive"
-      takes frames as they are; "tff" and "bff" deinterlace all, top or bottom field first; "film" makes 24
-      whole frames of 30 (3:2 pulldown)
-    - `model`, `tile`, `threads`: by default that of the task, entire frames if memory allows, all
-    - `encoder`: its options
+    Args:
+        sigma (float or "auto"): Noise level for `denoise`: standard deviation on the 0-255 scale, from 0 to
+            255; default "auto": measured, scene by scene.
+        model (str or path): Weights: a name of the manifest, a .safetensors file, or an address of the
+            Hugging Face Hub; default None: those of the task.
+        family (str): "spandrel" if `model` is a network of other authors (.pth, .safetensors); default None:
+            the file names its family.
+        quality ("fast", "default" or "best"): Effort of `denoise`; default "default".
+        match (bool): Follow motion in `denoise`; False compares the same position in every frame; default
+            True.
+        scale (int): Factor of `sr`: 2, 3 or 4; default 4.
+        height (int): Lines of the output of `sr`, an even number, in place of `scale`; default None: by
+            `scale`.
+        input ("auto", "clean" or "compressed"): Kind of source for `sr`: downscaled without loss, or from a
+            camera or the web; default "auto": by its bits per pixel and its noise.
+        strength (float): Share of the restored picture, from 0, the source, to 1; default 1.0.
+        chroma_strength (float): The same of chroma in `denoise`; default None: that of `strength`.
+        grain (float): Standard deviation of film grain that is added after `denoise`, on the 0-255 scale,
+            from 0 to 30; default 0.0.
+        haze ("auto" or "always"): "always" removes little haze as thick haze is; default "auto": little haze
+            stays, as clear pictures look alike.
+        dust ("auto" or "always"): "always" removes all specks; default "auto": few specks stay, and bright
+            ones alone, as of rain and snow.
+        scene_detect (bool): Restore scenes apart; False takes the video for one scene; default True.
+        start (float or Fraction): Seconds from the first frame to the part to restore; default None: the
+            beginning.
+        duration (float or Fraction): Seconds of that part, of its sound as well; default None: to the end.
+        fps (float or Fraction): Pictures per second of a folder or pattern, or of a raw stream; default None:
+            25, or what the stream states.
+        scan ("auto", "progressive", "tff", "bff" or "film"): "progressive" takes frames as they are; "tff"
+            and "bff" deinterlace all, top or bottom field first; "film" makes 24 whole frames of 30 (3:2
+            pulldown); default "auto": by what frames show and how they are marked.
+        double_rate (bool): Make a frame of each field, so that 25 frames per second become 50; default False.
+        dropouts ("fill" or "keep"): Fill dropouts of a tape from the fields before and after, or keep them;
+            default "fill".
+        strict (bool): Fail if captions, HDR10+ or the like would be lost; default False: warn.
+        drop (collection of str): What is not copied: "audio", "subtitles", "data", "attachments", "cover",
+            "video" (further streams of it), "exif", or numbers of streams; default empty: all is copied.
+        tags (bool): Store the settings in the output's tags, by which a later run knows it; default True.
+        overwrite (bool): Replace an output that exists; default False: refuse it.
+        encoder (EncoderOptions): Options of the encoder; default EncoderOptions().
+        cfr (float or Fraction): Constant frame rate for a y4m pipe; default None: the source's, which must be
+            constant.
+        restart (bool): Discard an interrupted run and start over; default False: resume it.
+        work_dir (str or path): Folder for work in progress; default None: a folder beside the output.
+        device (str): "cpu", "cuda", "cuda:1", "mps", or several GPUs: "cuda:0,1"; default "auto": a GPU if
+            there is one.
+        precision ("auto", "fp32" or "bf16"): Arithmetic of the network; default "auto": by the device.
+        threads (int): CPU threads, up to 1024; default 0: all cores.
+        tile (int): Largest side of a tile in pixels, 64 or more; default None: whole frames if memory allows.
     """
 
     sigma: Annotated[
@@ -293,7 +331,7 @@ class RestoreOptions(Options):
     ] = 4
     height: Annotated[
         Whole | None,
-        Field(ge=2, le=MOST_PIXELS, multiple_of=2),
+        Field(ge=2, le=LONGEST_SIDE, multiple_of=2),
         quality_option(help="Output height in pixels, such as 1080, instead of --scale.", metavar="LINES"),
         About("pixels", ENLARGE),
     ] = None
@@ -385,6 +423,13 @@ class RestoreOptions(Options):
         input_option(help="Deinterlace, one frame per field: 25 fps become 50."),
         About("file"),
     ] = False
+    dropouts: Annotated[
+        Filled,
+        input_option(
+            help="Dropouts of a tape: filled from the fields before and after, or kept.", metavar="fill|keep"
+        ),
+        About("file"),
+    ] = "fill"
     strict: Annotated[
         bool,
         input_option(help="Fail if captions, HDR10+ or the like would be lost."),
@@ -429,7 +474,7 @@ class RestoreOptions(Options):
     threads: Threads = 0
     tile: Annotated[
         Whole | None,
-        Field(ge=LEAST_TILE, le=MOST_PIXELS),
+        Field(ge=LEAST_TILE, le=LONGEST_SIDE),
         machine_option(
             help="Largest side of a tile in pixels: 64, 72, ...",
             metavar="N|auto",
@@ -440,6 +485,7 @@ class RestoreOptions(Options):
     ] = None
 
     def __post_init__(self) -> None:
+        # words that name nothing, then options that exclude each other
         if unknown := {word for word in self.drop if word not in DROPPABLE and not word.isdecimal()}:
             raise OptionError(
                 f"drop must be of {', '.join(DROPPABLE)} and numbers of streams, found "
@@ -479,6 +525,7 @@ class RestoreKeywords(TypedDict, total=False):
     fps: Number | None
     scan: Scanned
     double_rate: bool
+    dropouts: Filled
     strict: bool
     drop: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     tags: bool

@@ -60,6 +60,7 @@ def load_model(source: str | Path, device: str = "cpu", family: str | None = Non
         family: reads a file that doesn't describe itself, such as "spandrel" one of another project; None:
             the file names its family.
     """
+    # a file, a name of the manifest, or a file of another project
     name = str(source)
     if family is None and is_file(name):
         model = read_model(_file(name))
@@ -94,6 +95,7 @@ def pull(source: str, *, quiet: bool = False) -> tuple[str, Path]:
         source: an address or [hf:]owner/repo[@revision][/file.safetensors], whose commit is looked up.
         quiet: show no progress of the download (default: False).
     """
+    # a progress bar would mix with JSON
     if quiet:
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -113,6 +115,7 @@ def verify(sources: list[str] | None = None) -> Iterator[tuple[str, str]]:
         sources: each as that of `load_model`; None: all names of the manifest.
     """
     names = sources or read_manifest()
+    # wrong names before the first is loaded
     for source in names:
         if not is_file(source):
             find_card(source)

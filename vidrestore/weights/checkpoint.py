@@ -91,6 +91,7 @@ def save_model(
         eight_bit_from: store arrays of at least so many values in 8 bits; None: none of them.
     """
     path = Path(path)
+    # all values of the card, as JSON texts
     is_instance = is_dataclass(config) and not isinstance(config, type)
     values = {"config": asdict(config) if is_instance else dict(config)}
     values |= {"parameters": dict(parameters or {})} | dict(extra or {})
@@ -120,6 +121,7 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
 
 def _card_of(path: Path, stream: Any, sha256: str | None) -> Card:
     metadata = stream.metadata() or {}
+    # what every file has, and a limit on what a stranger's may have
     if missing := [key for key in ("family", "config", "task") if key not in metadata]:
         raise CheckpointError(
             f"{path}: its metadata lacks {', '.join(missing)}; import it with `vidrestore weights import`"
@@ -143,9 +145,11 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
     finite. `listed` is the manifest's entry, whose checksum the file has. Without it, tensors are compared
     before memory is allocated for the network, since a config may ask for any size; that takes 1.5 s.
     """
+    # the card and the tensors, while the file can't be exchanged
     with opened(path) as stream:
         card = _card_of(path, stream, listed.sha256 if listed else None)
         stored = all_tensors(stream)
+    # compare first with a network that takes no memory
     if not listed:
         check_tensors(path, stored, _outline(card, len(stored)))
     network = build_network(card.family, card.config)
@@ -166,6 +170,7 @@ def _outline(card: Card, most: int) -> dict[str, Tensor]:
     import torch
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
+    # a config may ask for millions of layers
     numbers = count(1)
 
     def check_count(module: nn.Module, name: str, parameter: Any) -> None:
@@ -228,9 +233,11 @@ def check_tensors(
     """Return the tensors of a file, those in 8 bits in float32. Raises CheckpointError unless they are
     exactly the network's by name, shape and dtype; halves may stand for float32.
     """
+    # tensors in 8 bits come with their scales
     scales = {name for name in expected if name + SCALES in stored and name + SCALES not in expected}
     _check_names(path, set(stored), {*expected, *(name + SCALES for name in scales)})
     tensors = {}
+    # shapes and types are the network's
     for name, target in expected.items():
         tensor, place = stored[name], f"{path}, {name}"
         if name in scales:
@@ -278,6 +285,7 @@ def _stored_tensors(
 ) -> dict[str, Tensor]:
     import torch
 
+    # narrow, or in 8 bits, where that is asked for
     tensors = {}
     for name, tensor in network.state_dict().items():
         narrow = half and tensor.dtype == torch.float32
@@ -299,6 +307,7 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
     """Return a safetensors file with sorted metadata: the library's order varies between runs."""
     from safetensors.torch import save
 
+    # the header again, with sorted metadata
     content = save(tensors, metadata)
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
@@ -319,6 +328,7 @@ def to_eight_bits(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Return the integers (int8, of the tensor's shape) and the scales (float16, one per block)."""
     import torch
 
+    # one scale a block, so that its largest value fits
     blocks = tensor.reshape(-1, EIGHT_BIT_BLOCK)
     scales = (blocks.abs().amax(1) / _LARGEST_INTEGER).half()
     divisors = scales.float().where(scales > 0, torch.ones(()))[:, None]  # a block of zeros remains zero

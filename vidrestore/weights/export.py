@@ -43,6 +43,7 @@ class ExportedNetwork(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.network, index = model.network, None
+        # how many frames it takes, how much larger its result is, and what sides must divide
         if isinstance(model.network, VsrRecurrent):
             self.frames, self.scale, self.multiple = ENLARGED_FRAMES, SCALE, 1
         else:
@@ -52,6 +53,7 @@ class ExportedNetwork(nn.Module):
         self.register_buffer("task", index)
 
     def forward(self, channels: Tensor) -> Tensor:
+        # reflected to the multiple, as the pipeline does
         height, width = channels.shape[2:]
         for dim in (2, 3):
             last = channels.shape[dim] - 1
@@ -77,6 +79,7 @@ def export_onnx(source: str | Path, output: str | Path, *, overwrite: bool = Fal
         overwrite: replace files of these names (default: False).
     """
     path = Path(output)
+    # names and packages before minutes of tracing
     if path.suffix != ".onnx":
         raise CheckpointError(f"{output}: expected a name that ends with .onnx")
     card_path = path.with_suffix(".json")
@@ -106,6 +109,7 @@ def export_onnx(source: str | Path, output: str | Path, *, overwrite: bool = Fal
 
 def check_exportable(model: Model) -> None:
     """Raise CheckpointError for weights whose task needs more than their network."""
+    # what lies outside the network can't be in the file
     card, network = model.card, model.network
     if card.family == "dust":
         reason = "its groups of patches are found by matching, outside of the network"
@@ -121,6 +125,7 @@ def check_exportable(model: Model) -> None:
 def card_of_export(model: Model, network: ExportedNetwork) -> dict[str, Any]:
     """Return what others must know to run the file: form, origin, licence, precision."""
     card, config = model.card, model.network.config
+    # motion needs positions that half precision rounds
     aligned = isinstance(model.network, VsrRecurrent) or getattr(config, "aligned", False)
     channels = 3 * network.frames
     return {
@@ -141,6 +146,7 @@ def check_export(network: ExportedNetwork, session: Any, height: int, width: int
     CheckpointError if they differ.
     """
     clip = moving_clip(network.frames, height, width)
+    # the same clip through both
     with torch.inference_mode():
         expected = network(clip)
     (result,) = session.run(None, {"input": clip.numpy()})
@@ -157,6 +163,7 @@ def check_export(network: ExportedNetwork, session: Any, height: int, width: int
 
 def moving_clip(frames: int, height: int, width: int) -> Tensor:
     """Return a clip (1, 3 T, H, W) of a textured picture that moves by PANNED pixels from frame to frame."""
+    # waves, as noise would hide errors of motion
     x, y = torch.arange(width, dtype=torch.float32), torch.arange(height, dtype=torch.float32)[:, None]
     channels = []
     for frame in range(frames):

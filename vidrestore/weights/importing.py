@@ -63,6 +63,7 @@ def import_checkpoint(
     if output.suffix != ".safetensors":
         raise CheckpointError(f"{output}: weights are written as .safetensors; choose such a name")
     check_output(output, [source], overwrite=overwrite)
+    # by the family's adopter, then exactly the network's names
     adopted = _adopt(source, family, config or {})
     network = build_network(family, adopted.config)
     tensors = check_tensors(source, adopted.tensors, network.state_dict())
@@ -79,6 +80,7 @@ def import_checkpoint(
 
 
 def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
+    # prefixes that training wrappers put before all names
     adopter = find_family(family).adopt
     tensors = {_PREFIXES.sub("", name): tensor for name, tensor in read_tensors(source).items()}
     if not adopter:
@@ -92,6 +94,7 @@ def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
 
 def read_tensors(source: Path) -> dict[str, Tensor]:
     """Return the tensors of a state dict at any depth; only tensors and containers are unpickled."""
+    # a state dict at any depth
     if source.suffix == ".safetensors":
         with opened(source) as stream:
             content: Any = all_tensors(stream)

@@ -80,6 +80,7 @@ def weights_folder() -> Path:
 
 def read_manifest() -> dict[str, Card]:
     """Return the entries of the bundled manifest by name. Raises CheckpointError."""
+    # the file, then whether it is one of this version
     path = weights_folder() / "manifest.json"
     try:
         document = parse_json(read_limited(path, 8 * MEGABYTE))

@@ -106,6 +106,7 @@ def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) ->
     `offset_clamp`, or fields of ours (`first_residual`, `attention`). Arguments of the released configs that
     tensors show are compared. Raises ValueError for others, and for ones that differ.
     """
+    # sizes by the tensors, all else as the authors have it
     sizes = _taylorformer_sizes(tensors)
     field_names = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
     shown: dict[str, Any] = {
@@ -119,6 +120,7 @@ def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) ->
     if "offset_clamp" in options:
         options["offset_limit"] = options.pop("offset_clamp") or ()
     config = config_from(sizes | options)
+    # our names, under which several of theirs may fall together
     groups: dict[str, list[Tensor]] = {}
     for name in sorted(tensors):
         groups.setdefault(_renamed(name, _TAYLORFORMER), []).append(tensors[name])
@@ -146,6 +148,7 @@ def _taylorformer_sizes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, .
 
 def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Tensor:
     """Return the parts of one tensor, concatenated; in blocks with branches as an axis."""
+    # a convolution of one pixel is a matrix, branches are an axis
     parts = [part[..., 0, 0] if part.shape[2:] == (1, 1) else part for part in parts]
     if name.endswith("fusion.excite"):
         return torch.stack(parts)
@@ -210,6 +213,7 @@ def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted
 
 def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename a SPyNet's tensors; mmediting counts convolutions, BasicSR also ReLUs."""
+    # two projects, with names of their own
     renamed = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"basic_module\.(\d+)\.basic_module\.(\d+)(\.conv)?\.(weight|bias)", name):
@@ -251,6 +255,7 @@ def _options(
     """Return the arguments of these names. Raises ValueError for one that differs from what the tensors show,
     and for one that is neither shown nor ignored.
     """
+    # what the tensors show must be what was given
     for name in arguments.keys() & shown.keys():
         argument, value = arguments[name], shown[name]
         is_list = isinstance(value, tuple) and isinstance(argument, list)

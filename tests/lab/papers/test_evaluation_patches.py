@@ -25,7 +25,7 @@ PATCH = 4
 @pytest.fixture(autouse=True)
 def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The protocol with patches of 4x4 in place of 16x16."""
-    monkeypatch.setattr(sensed_patches, "PATCH", PATCH)
+    monkeypatch.setattr(sensed_patches, "PATCH_SIDE", PATCH)
 
 
 def system(card: dict[str, Any] | None = None, **config: Any) -> System:

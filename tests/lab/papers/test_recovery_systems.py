@@ -182,6 +182,10 @@ def test_the_script_makes_the_changes_that_it_prints(tmp_path):
     assert "vit-cs20-noise50" in trained(tmp_path / "out", "noisy-sensing", "vit")
     both = read_config(tmp_path / "out" / "vit-cs20-noise50.toml")
     assert (both.task, both.model, both.training.sigma) == ("recover", {"measurements": 51}, (50.0,))
+    assert trained(tmp_path / "plateau", "plateau", "l1-l1-rnn") == ["l1-l1-rnn-cs20"]
+    fair = read_config(tmp_path / "plateau" / "l1-l1-rnn-cs20.toml").training
+    paper = read_config(SYSTEMS.parent / "dust-avenue-cs20.toml").training
+    assert fair == replace(paper, learning_rate=1e-4)
     ablations = trained(tmp_path / "out", "ablations", "sista")
     assert len(ablations) == len(set(ablations))
     for name, model in (

@@ -200,3 +200,13 @@ def test_all_groups_of_a_batch_are_turned_by_one_symmetry_of_the_square_and_each
         found[which] += 1
     assert len(found) == 16
     assert min(found.values()) > 5
+
+
+def test_upright_groups_are_mirrored_and_never_transposed():
+    groups = torch.rand(5, FRAMES, PATCH**2)
+    squares = groups.unflatten(-1, (PATCH, PATCH))
+    mirrored = [squares.flip(axes) for axes in ((), (2,), (3,), (2, 3))]
+    upright = {square.flip(axes).flatten(2).numpy().tobytes() for square in mirrored for axes in ((), (1,))}
+    rng = np.random.default_rng(0)
+    results = {turned(groups, PATCH, rng, upright=True).numpy().tobytes() for _ in range(160)}
+    assert results == upright

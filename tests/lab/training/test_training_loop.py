@@ -30,7 +30,12 @@ from vidrestore.lab.training.data.batches import WorkerError
 from vidrestore.lab.training.dry_run import rehearse
 from vidrestore.lab.training.learner import learning_rate
 from vidrestore.lab.training.loop import Run, train
-from vidrestore.lab.training.objective import batch_loss, group_psnr, validation_sigmas
+from vidrestore.lab.training.objective import (
+    batch_loss,
+    group_psnr,
+    principal_components,
+    validation_sigmas,
+)
 from vidrestore.weights import read_card
 
 CPU = torch.device("cpu")
@@ -109,6 +114,57 @@ def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path):
     measured = network.measure(clean)
     expected = (network(measured + 20 * noise) - clean).square().mean() / 20**1.3
     torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, EXACT), expected, rtol=1e-4, atol=0)
+
+
+def test_principal_components_recover_patches_of_as_few_dimensions_without_training(tmp_path):
+    basis = torch.randn(6, 16)
+    source = Mock(batch=lambda step, size: (40 * torch.randn(size, 20, 6) @ basis, 0.0))
+    principal = {"training": {"sigma": [0.0], "sensing": "principal"}}
+    run = Run(tiny_run(tmp_path, SENSING | principal), tmp_path, CPU)
+    networks = [run.network, run.learner.average]
+    run.learner.objective.start(networks, source)
+    patches, _ = source.batch(0, 4)
+    for network in networks:
+        network.raw_threshold.data.fill_(-100.0)  # a threshold of 0
+        torch.testing.assert_close(network(network.measure(patches)), patches, atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize("loss", ["squared", "psnr"])
+def test_no_rows_near_principal_components_have_a_smaller_loss(loss):
+    torch.manual_seed(1)
+    strengths = torch.tensor([[30.0], [1.0]]).double().repeat(20, 1)
+    groups = torch.randn(40, 5, 16).double() * (strengths ** torch.rand(40, 16))[:, None]
+
+    def loss_of(rows):
+        squares = (groups - groups @ rows.mT @ rows).square().mean((1, 2))
+        return float((squares + 3).log().mean() if loss == "psnr" else squares.mean())
+
+    best = principal_components(groups, 6, replace(EXACT, loss=loss))
+    torch.testing.assert_close(best @ best.mT, torch.eye(6).double())
+    turned = (torch.linalg.qr(best.mT + 0.03 * torch.randn(16, 6)).Q.mT for _ in range(50))
+    assert all(loss_of(rows) > loss_of(best) for rows in turned)
+
+
+def test_the_loss_psnr_counts_groups_by_the_logarithm_of_their_error(tmp_path):
+    network = Run(tiny_run(tmp_path, SENSING), tmp_path, CPU).network
+    clean = 255 * torch.rand(3, 20, 16)
+    squares = (network(network.measure(clean)) - clean).detach().double().numpy() ** 2
+    expected = sum(math.log(group.mean() + 3) for group in squares) / 3
+    loss = batch_loss(network, clean, 0.0, 0, replace(EXACT, loss="psnr")).detach()
+    assert float(loss) == pytest.approx(expected, abs=1e-4)
+
+
+def test_only_a_new_run_without_initial_weights_starts_from_principal_components(tmp_path):
+    config = tiny_run(tmp_path, SENSING)
+    glorot = replace(config, training=replace(config.training, steps=1, warmup=None))
+    principal = replace(config, training=replace(glorot.training, sensing="principal"))
+    first = tensors(train(principal, tmp_path / "principal"))["sensing"]
+    torch.testing.assert_close(first @ first.mT, torch.eye(6), atol=0.05, rtol=0)
+    weights = train(glorot, tmp_path / "glorot")
+    before = tensors(weights)["sensing"]
+    after = tensors(train(principal, tmp_path / "again", init=[weights]))["sensing"]
+    torch.testing.assert_close(after, before, atol=0.02, rtol=0)
+    assert not torch.allclose(after, first, atol=0.05)
 
 
 def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path):
@@ -249,7 +305,11 @@ def test_wrong_data_is_an_error_before_training(tmp_path):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"": {"family": "dusk"}}, "dusk"), ({"model": {"atoms": 60}}, "atoms must be a square")],
+    [
+        ({"": {"family": "dusk"}}, "dusk"),
+        ({"model": {"atoms": 60}}, "atoms must be a square"),
+        ({"training": {"sensing": "principal"}}, 'training.sensing = "principal" is for DUST with'),
+    ],
 )
 def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=f"tiny.toml: .*{message}"):

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from vidrestore.lab.training.data import batches
-from vidrestore.lab.training.data.batches import WHOLE, BatchSource, ReusedBatches, Share, augmented
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, ReusedBatches, Share, augmented
 
 
 class Numbered(BatchSource):
     """Pictures of two sizes that hold the number of their batch."""
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Any, ...]:
         return torch.full((size, 3, 16, 16), float(step)), torch.full((size, 3, 64, 64), float(step)), "task"
 
 
 class Noise(BatchSource):
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Any, ...]:
         picture = torch.rand(size, 3, 128, 128, generator=torch.Generator().manual_seed(step))
         return picture, picture.repeat_interleave(4, -1).repeat_interleave(4, -2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,11 +76,9 @@ def evaluate(
     if threads:
         torch.set_num_threads(threads)
     files = {kind: path for kind, path in (("json", json), ("csv", csv), ("html", html)) if path is not None}
-    read = [
-        *(videos or ()),
-        *filter(None, (reference, config)),
-        *(weight.rpartition("=")[2] for weight in weights or ()),
-    ]
+    # an output may not be a file that is read
+    read: list[str | Path] = [*(videos or ()), *filter(None, (reference, config))]
+    read += [weight.rpartition("=")[2] for weight in weights or ()]
     for kind, path in files.items():
         _check_place(path, kind, read, overwrite)
     with display() as progress:
@@ -97,6 +96,7 @@ def evaluate(
         )
     _print(result)
     _write(result, files)
+    # whoever compares runs sees by the exit code that something differs
     if result.differing:
         raise VidRestoreError(
             f"{len(result.differing)} of {len(result.rows)} metrics differ from the {result.against}'s"
@@ -125,6 +125,7 @@ def _write(result: Result, files: Mapping[str, Path]) -> None:
 
     texts: dict[str, Callable[[], str]] = {"json": result.to_json, "csv": result.to_csv}
     texts["html"] = lambda: page(result)
+    # one that can't be written doesn't lose the others
     failed = []
     for kind, path in files.items():
         try:
@@ -148,17 +149,15 @@ def _cells(result: Result) -> list[list[str]]:
     pairs = [part for metric in result.metrics for part in (metric, result.against)]
     rows = [["system", "weights", "on", *pairs, "verdict"]]
     for row in result.rows:
-        values = [
-            _number(metric, part.get(metric))
-            for metric in result.metrics
-            for part in (row.measured, row.reference)
-        ]
+        values = []
+        for metric in result.metrics:
+            values += [_number(metric, part.get(metric)) for part in (row.measured, row.reference)]
         rows.append([row.system, row.weights, row.on, *values, row.verdict])
-    used = [any(row[index] for row in rows[1:]) for index in range(len(rows[0]))]
+    # a column stays if any row has a text in it
+    used = [any(column) for column in zip(*rows[1:], strict=True)] or [False] * len(rows[0])
     for index, heading in enumerate(rows[0][1:]):
         used[index] |= used[index + 1] and heading == result.against  # a value needs the metric's name
-    filled = [index for index, is_used in enumerate(used) if is_used]
-    return [[row[index] for index in filled] for row in rows]
+    return [list(compress(row, used)) for row in rows]
 
 
 def _number(metric: str, value: float | None) -> str:

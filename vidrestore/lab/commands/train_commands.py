@@ -119,10 +119,11 @@ def train(
       vidrestore train --config run.toml -o runs/first --resume
       vidrestore train --config run.toml --dry-run --set training.batch=8
     """
+    # something is on the screen before torch is loaded
     with display() as progress:
         on_event = lines() if isinstance(progress, PlainLines) else steps_of(progress)
         if is_first() and dry_run:
-            print_line(STAGES["load"], sys.stderr)
+            print_line(TRAINING_STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
             on_event(Reached("load"))  # torch, which takes seconds
         import torch
@@ -133,6 +134,7 @@ def train(
 
         if threads:
             torch.set_num_threads(threads)
+        # print the recipe, rehearse it, or run it
         recipe = read_config(config, settings or (), data)
         if print_config:
             show(*config_toml(with_full_model(recipe)).splitlines())
@@ -175,6 +177,7 @@ def usual_workers(device: str) -> int:
 
     if torch_device(device).type != "cuda":
         return 0
+    # processes of one machine share its cores
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, min(MOST_WORKERS, available_cores() // processes - 1))
 
@@ -189,7 +192,7 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
     show(f"at most {memory_used()}; nothing was kept{left}")
 
 
-STAGES = {
+TRAINING_STAGES = {
     "load": "loading",
     "read": "reading data",
     "batches": "making the first batches",
@@ -211,7 +214,7 @@ def lines() -> Listener:
     def emit(event: Event) -> None:
         if isinstance(event, Reached):
             if event.stage not in stages:
-                print_line(STAGES[event.stage], sys.stderr)
+                print_line(TRAINING_STAGES[event.stage], sys.stderr)
             stages.add(event.stage)
         elif line := describe(event):
             print_line(line, sys.stderr)
@@ -223,6 +226,7 @@ def steps_of(bar: Bar) -> Listener:
     """Return a listener that draws a bar over the steps, with stage, loss, rate and remaining time;
     validations are lines above it.
     """
+    # what the bar shows, changed by each kind of event
     stage, text, done, total = "", "", 0, None
 
     def emit(event: Event) -> None:
@@ -231,7 +235,7 @@ def steps_of(bar: Bar) -> Listener:
             case Began():
                 done, total, text = event.step, event.steps, f"{event.step}/{event.steps}"
             case Reached():
-                stage = STAGES[event.stage]
+                stage = TRAINING_STAGES[event.stage]
             case Stepped():
                 done, left = event.step, event.seconds / event.step * (event.steps - event.step)
                 text = (

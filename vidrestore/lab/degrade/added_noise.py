@@ -48,6 +48,7 @@ def add_gaussian_noise(
             f"noise on {samples.dtype} samples has to be clipped and rounded; convert to float to keep it "
             "as drawn"
         )
+    # a generator of its own, or a shared one
     if isinstance(generator, int):
         generator = torch.Generator().manual_seed(generator)
     noise = torch.randn(samples.shape, generator=generator, device=generator.device).to(samples.device)
@@ -80,6 +81,7 @@ def camera_noise(clips: Tensor, draw: Counters) -> Tensor:
 @in_turn
 def white_noise(clips: Tensor, draw: Counters) -> Tensor:
     """Add white noise of random strength to R', G', B', or to luma and half-size colour differences."""
+    # noise of R, G, B, or of luma with colours at half the size
     height, width = clips.shape[3:]
     noise = draw.normal(*clips.shape[1:])
 
@@ -96,6 +98,7 @@ def white_noise(clips: Tensor, draw: Counters) -> Tensor:
 
 def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, 3, H, W) of coarse colour noise that does not change the luma."""
+    # grains are larger than pixels, and differ in size down and across
     frames, _, height, width = clips.shape[1:]
     most = height // CHROMA_GRAIN[0] + 2, width // CHROMA_GRAIN[0] + 2
     coarse = draw.normal(frames, 2, *most) * (1.5 * of_sample(draw.log_uniform(CHROMA_SIGMA)))
@@ -119,11 +122,13 @@ def colours(blue: Tensor, red: Tensor) -> Tensor:
 
 def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     """Add a sensor's noise, with or without demosaicing."""
+    # the sensor: gains of its white balance, shot and readout
     shape = clips.shape
     level = draw.log_uniform(SHOT)[:, None]
     red, blue = draw.uniform(1, 2.2, 2).unbind(1)
     gains = torch.stack((red, torch.ones_like(red), blue), 1)  # a list of numbers would be copied to a GPU
     read = (draw.log_uniform(READ)[:, None] * level) ** 2
+    # what comes after it: smoothing, demosaicing, noise of rows
     white = draw.normal(*shape[1:])
     kind = draw.uniform()
     share = of_sample(draw.uniform(0, 0.5))
@@ -164,6 +169,7 @@ def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor
     `bend` is the share of the measured colour's second difference that corrects green, `follow` the share of
     green that is subtracted from red and blue for interpolation.
     """
+    # green first, as red and blue are differences to it
     sites = _sites(light)
     raw = (light * sites).sum(-3, keepdim=True)
     green = torch.where(sites[1] > 0, raw, _green_between(raw, bend))

@@ -52,6 +52,7 @@ def motion(clip: Tensor) -> float:
     """Estimate the motion of a clip in pixels per frame as its temporal change over its spatial gradient."""
     if len(clip) < 2:
         return 0.0
+    # detail would count as change, so it is averaged first
     coarse = F.avg_pool2d(clip.mean(1), MOTION_CELL)
     gradient = coarse.diff(dim=2).abs().mean() + coarse.diff(dim=1).abs().mean()
     change = coarse.diff(dim=0).abs().mean()
@@ -124,6 +125,7 @@ def random_arcs(frames: int, draw: Counters) -> Tensor:
 
 def random_paths(frames: int, draw: Counters) -> Tensor:
     """Return (B, T, MOMENTS, 2) rows and columns: random walks, turned at random."""
+    # one of many walks, turned
     walks = random_walks(frames * MOMENTS)[draw.integers(0, PATHS)]
     angle = draw.uniform(0, math.tau)[:, None]
     down, right = walks.unbind(2)
@@ -137,6 +139,7 @@ def random_paths(frames: int, draw: Counters) -> Tensor:
 @cache
 def random_walks(moments: int) -> Tensor:
     """Return (PATHS, moments, 2), always the same: random walks with inertia, a pull back, and jerks."""
+    # what differs from walk to walk
     draw = Counters(0, 0, torch.arange(PATHS))
     inertia = draw.uniform(0.7, 1)[:, None]
     noise = 10 ** draw.uniform(-2.5, -0.3)[:, None]
@@ -145,6 +148,7 @@ def random_walks(moments: int) -> Tensor:
     pushes = noise[..., None] * draw.normal(moments, 2)
     jerks = 0.5 * draw.normal(moments, 2)
     jerked = draw.chance(SHAKE * noise, moments)[..., None]
+    # a step at a time, for all walks
     place = torch.zeros(PATHS, 2)
     path = []
     for number in range(moments):
@@ -160,6 +164,7 @@ def random_mask(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, 1, H, W), 0 or 1: 1 in a random set of regions of a scene that covers a share of
     FRONT_COVER; less or more of it only if one region is larger.
     """
+    # regions in random order, as long as they fit
     regions = random_regions(clips, draw)
     areas = members(regions).float().mean((2, 3, 4))
     target = draw.uniform(FRONT_COVER[0], 0.6)
@@ -179,12 +184,14 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
     MOMENTS) about `axis` (B, 2), row and column, both relative to their means over each exposure.
     """
     height, width = clips.shape[3:]
+    # light, relative to the middle of each exposure
     light = to_light(clips).flatten(0, 1)
     path, turns = (values - values.mean(2, keepdim=True) for values in (path, turns))
     rows = torch.arange(height) - axis[:, :1, None]
     columns = torch.arange(width) - axis[:, 1:, None]
     total = torch.zeros_like(light)
     grid = light.new_empty(len(light), height, width, 2)
+    # the sum of all moments
     for number in range(0, MOMENTS, MOMENTS // TURNED_MOMENTS):
         cosine = turns[:, :, number, None].cos()
         sine = turns[:, :, number, None].sin()
@@ -202,6 +209,7 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
     centroids at the centre, since a frame's light lies around its mean pose. They are blurred by lenses (B,
     side, side).
     """
+    # drawn around their centroid
     positions = paths - paths.mean(2, keepdim=True)
     reach = min(KERNEL_REACH, math.ceil(float(positions.abs().max())) + 1)
     reach += 0 if lens is None else lens.shape[1] // 2
@@ -219,6 +227,7 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
 
 def disc_kernels(radius: Tensor) -> Tensor:
     """Return (B, side, side), side odd, sum 1: circles of confusion of a radius of at most DEFOCUS[1]."""
+    # a disc with a soft rim
     reach = math.ceil(DEFOCUS[1])
     line = torch.arange(-reach, reach + 1).float()
     distance = torch.hypot(line[:, None], line)
@@ -246,6 +255,7 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
     by the kernels `front`, and the background by `back`; kernels are (..., T, side, side). What the
     foreground hides of the background is filled in from its surroundings.
     """
+    # what moves covers what doesn't, which is filled in
     light = to_light(clips)
     layer = torch.cat((light * part, part), -3)  # premultiplied by its alpha, the mask
     foreground = filtered_by(layer, front)
@@ -259,6 +269,7 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
 
 def filtered_by(planes: Tensor, kernels: Tensor) -> Tensor:
     """Filter (..., T, C, H, W) by kernels (..., T or 1, side, side) by FFT; borders are replicated."""
+    # a multiple of small primes is fast
     height, width = planes.shape[-2:]
     reach = kernels.shape[-1] // 2
     canvas = [-(-(side + 2 * reach) // BORDER) * BORDER for side in (height, width)]

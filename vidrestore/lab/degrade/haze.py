@@ -68,15 +68,18 @@ def haze(clips: Tensor, draw: Counters) -> Tensor:
 
 def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     """Add such haze; return also its parameters, as a network's targets."""
+    # depth that begins near, and haze that isn't even
     depth = random_depth(clips, draw)
     depth = depth - depth.amin((1, 2, 3, 4), keepdim=True) + of_sample(draw.uniform(0, NEAREST))
     patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(PATCHY_HAZE_SHARE)
     depth = depth * (1 + of_sample(patches) * _hills(clips, draw))
     growth = 1 + DRIFT * draw.normal(clips.shape[1]).cumsum(1)
+    # blue is scattered more
     relative = constants(tuple(length / WAVELENGTHS[1] for length in WAVELENGTHS))
     colours = relative ** -draw.uniform(*ANGSTROM_EXPONENT)[:, None]
     density = draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
     depths = density[..., None, None] * depth
+    # the light of the air, as bright as an exposure allows
     base, gradient = random_airlight(clips, draw)
     in_light = draw.chance(LINEAR_HAZE_SHARE)
     exposed = draw.chance(EXPOSED_SHARE) & in_light
@@ -95,10 +98,12 @@ def random_airlight(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
     """Return two factors of airlight, of at least 0: the colour, (B, 3, 1, 1), nearly grey, or
     visibly coloured; and (B, 1, H, W) for its gradient, about 1. Their product is to be cut at 1.
     """
+    # nearly grey, or tinted
     colour = 1 + AIRLIGHT_TINT * draw.normal(3)
     tint = COLOURED * draw.normal() * draw.chance(COLOURED_SHARE)
     colour = colour + tint[:, None] * constants((1.0, 0.1, -1.0))
     base = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)
+    # brighter towards the sun, and in patches
     slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)[:, None, None, None]
     gradient = 1 + slope * torch.linspace(-1, 1, clips.shape[4])
     patches = 2 * TOWARDS_SUN * draw.chance(PATCHY_HAZE_SHARE)[:, None, None, None]
@@ -133,12 +138,14 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     farthest = of_sample(ends.amax(0))
     lowest = depth.amin((1, 2, 3, 4), keepdim=True)
     extent = depth.amax((1, 2, 3, 4), keepdim=True) - lowest
-    scaled: Tensor = nearest + (farthest - nearest) * (depth - lowest) / extent.clamp(min=1e-6)
+    span = farthest - nearest
+    scaled: Tensor = nearest + span * (depth - lowest) / extent.clamp(min=1e-6)
     return scaled
 
 
 def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tensor:
     """Return depth (B, T, 1, H, W) with random regions upright at the depth of their lowest row."""
+    # a region that stands has the depth of its foot
     regions = random_regions(clips, draw)
     height = clips.shape[3]
     lowest = lowest_rows(regions)
@@ -185,6 +192,7 @@ def _plane(clips: Tensor) -> tuple[Tensor, Tensor]:
 
 def _hills(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, 1, 1, H, W): a smooth random field in [0, 1]."""
+    # few samples, smoothly between them
     cells = draw.integers(2, MOST_HILLS + 1, 2)
     grid = draw.uniform(0, 1, MOST_HILLS, MOST_HILLS)
     down = _smooth_lines(clips.shape[3], cells[:, 0], MOST_HILLS)
@@ -196,6 +204,7 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
     """Return (B, side, most): weights that stretch the first `cells` (B,) of `most` samples to `side`, as
     bicubic interpolation with aligned corners does.
     """
+    # cubic weights, with the last sample repeated
     line = torch.arange(side) / max(side - 1, 1)
     last = (cells - 1)[:, None, None]
     positions = line[:, None] * last
@@ -211,6 +220,7 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
 
 def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
     """Return (B, T, 1, H, W): a random function of local luma, so edges of objects are edges of depth."""
+    # luma of the surroundings, by a random curve
     luma = (clips * constants(BT601_LUMA)[:, None, None]).sum(2)
     reach = torch.arange(-3, 4).abs() <= draw.integers(1, 4)[:, None]
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))

@@ -22,6 +22,7 @@ DARK = (0.08, 0.5)
 
 def add_moving_objects(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Return (T, 3, H, W) in [0, 1] with one or two kinds of bright objects that move evenly."""
+    # at night lamps outshine the scene
     if rng.random() < DARK_SHARE:
         clip = clip * log_uniform(rng, DARK)
     for kind in rng.choice(OBJECT_KINDS, int(rng.integers(1, 3)), replace=False):
@@ -32,6 +33,7 @@ def add_moving_objects(clip: Tensor, rng: np.random.Generator) -> Tensor:
 
 def _objects(clip: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
     """Return objects of one kind (T, 4, H, W): the light of R, G and B, and the opacity."""
+    # where they are, and how they move
     frames, _, height, width = clip.shape
     most = {"lamps": 4, "sign": 1, "sparks": 25, "balls": 3}[kind]
     count = int(rng.integers(1, most, endpoint=True))
@@ -42,6 +44,7 @@ def _objects(clip: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
     moves = move * rng.uniform(0.7, 1.3, (count, 1))
     if kind == "sparks":
         moves += rng.normal(0, speed / 2, moves.shape)
+    # how they look
     brightness = rng.uniform(0.6, 1.0)
     tint = 1 - rng.uniform(0, 0.7, 3) * (rng.random() < 0.6)
     colour = torch.from_numpy(brightness * tint).float()
@@ -69,6 +72,7 @@ def _objects(clip: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
 
 def _smoke(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Return (T, 4, H, W): a drifting field of several octaves, bright and partly opaque."""
+    # octaves of noise
     frames, _, height, width = clip.shape
     canvas = (2 * height, 2 * width)
     field = torch.zeros(1, 1, *canvas)
@@ -77,6 +81,7 @@ def _smoke(clip: Tensor, rng: np.random.Generator) -> Tensor:
         field += 0.6**octave * F.interpolate(grid, canvas, mode="bicubic", align_corners=True)
     low = torch.quantile(field[..., ::8, ::8], rng.uniform(0.3, 0.8))
     opacity = ((field - low) / field.std()).clamp(0, 1.5) / 1.5 * rng.uniform(0.3, 0.95)
+    # it drifts as a whole
     angle = rng.uniform(0, 2 * math.pi)
     speed = min(log_uniform(rng, SPEED), 12.0)
     down, right = (speed * part for part in (math.sin(angle), math.cos(angle)))

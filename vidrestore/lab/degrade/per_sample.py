@@ -22,6 +22,7 @@ def changed(values: Tensor, mask: Tensor, change: Callable[[Rows], Tensor]) -> T
     """Return `values` (B, ...) with the samples of `mask` (B,) replaced by `change`, which gets K numbers of
     samples, or a slice of all, and returns (K, ...).
     """
+    # all or none need no copy
     rows = mask.nonzero()[:, 0]
     if len(rows) in (0, len(mask)):
         return change(slice(None)) if len(rows) else values
@@ -42,6 +43,7 @@ def in_turn(batched: Degradation) -> Degradation:
         at_once = max(1, CACHED_SAMPLES // clips[0].numel())
         if at_once >= len(clips):
             return batched(clips, branch)
+        # as many at once as stay in the cache
         starts = range(0, len(clips), at_once)
         spans = [slice(start, start + at_once) for start in starts]
         return torch.cat([batched(clips[span], branch.part(span)) for span in spans])
@@ -81,6 +83,7 @@ def of_sample(numbers: Tensor) -> Tensor:
 
 def filtered(planes: Tensor, lines: Tensor) -> Tensor:
     """Filter (B, C, H, W) by a line (B, K) of each sample down and across, K odd; borders are replicated."""
+    # down, then across
     reach = lines.shape[1] // 2
     planes = F.pad(planes, [reach] * 4, mode="replicate")
     for dim in (2, 3):

@@ -23,6 +23,7 @@ def imresize(pictures: Tensor, scale: float) -> Tensor:
 @cache
 def resizing_matrix(length: int, scale: float) -> Tensor:
     """Return (ceil(length scale), length), float64: the weights of every output sample."""
+    # output samples lie at these places of the input
     count = math.ceil(length * scale)
     stretch = min(scale, 1.0)
     centres = (torch.arange(count, dtype=torch.float64) + 0.5) / scale - 0.5
@@ -31,6 +32,7 @@ def resizing_matrix(length: int, scale: float) -> Tensor:
     positions = first[:, None] + torch.arange(reach + 2)
     weights = stretch * keys_cubic(stretch * (centres[:, None] - positions))
     weights /= weights.sum(1, keepdim=True)
+    # what lies outside is mirrored
     mirrored = positions.long() % (2 * length)
     mirrored = torch.where(mirrored < length, mirrored, 2 * length - 1 - mirrored)
     return torch.zeros(count, length, dtype=torch.float64).scatter_add_(1, mirrored, weights)

@@ -23,6 +23,7 @@ STRAY_SHARE = 0.02  # share of a row below which a region is ignored there
 
 def random_regions(clips: Tensor, draw: Counters) -> Tensor:
     """Return the region of each pixel as a number (B, T, H, W), int64, from 0 to at most COUNT[1] - 1."""
+    # seeds at random places, with the colours found there
     frames, _, height, width = clips.shape[1:]
     most = COUNT[1]
     count = draw.integers(COUNT[0], most + 1)
@@ -61,6 +62,7 @@ def members(regions: Tensor) -> Tensor:
 
 def box_filtered(clips: Tensor) -> Tensor:
     """Average every pixel of (..., H, W) with its neighbours above and to the left, to reduce noise."""
+    # a mean of two rows, then of two columns
     blend = clips.clone()
     blend[..., 1:, :] += clips[..., :-1, :]
     blend[..., 1:, :] *= 0.5

@@ -81,6 +81,7 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
     """Add layers of streaks at several depths, at about one angle, often thick ones near the lens as well; or
     white ones, painted in display values.
     """
+    # streaks on a canvas that is larger than the picture
     canvas = canvas_size(clips.shape[3:])
     frames = clips.shape[1]
     painted = draw.chance(PAINTED_SHARE)
@@ -116,6 +117,7 @@ def _in_either(
     clips: Tensor, in_light: Tensor, airlight: Tensor, add: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
     """Apply `add` to clips and airlight (B, 3, 1, 1), where `in_light` (B,) in linear light."""
+    # light, or display values, for those that are mixed in them
     scene = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     air = torch.where(in_light[:, None, None, None], to_light(airlight), airlight)
     outputs = add(scene, air).clamp_(0, 1)
@@ -128,6 +130,7 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
 
     They are others in every frame, or move along their angle.
     """
+    # what all layers share
     angle = (SLANT * draw.normal()).clamp(-STEEPEST, STEEPEST)
     layers = draw.integers(1, MOST_PAINTED + 1)
     level = _exceeded_by(draw.uniform(*PAINTED_COVER) / layers)
@@ -160,6 +163,7 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
         streaks = (of_sample(gain) * above).clamp(min=0).minimum(of_sample(most))
         weight = draw.uniform(0.3, 1) * (number < layers)
         total = total + of_sample(weight) * streaks
+    # the strength is that of the brightest hundredth
     samples = total[:, 0, 0, ::2, ::2].flatten(1)
     brightest = torch.quantile(samples, 0.99, dim=1).clamp(min=1e-3)
     yield of_sample(bright / brightest) * total, gaussian_spectrum(draw.uniform(0.2, 0.4), canvas)
@@ -173,6 +177,7 @@ def _exceeded_by(share: Tensor) -> Tensor:
 
 def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of streaks with the spectra of their profiles: in focus, and too near for it."""
+    # what all layers of a clip share
     angle = 0.35 * draw.normal()
     strength = draw.log_uniform(STREAK_STRENGTH)
     down = torch.stack((angle.cos(), angle.sin()), 1)
@@ -218,6 +223,7 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
 
 def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
     """Return the colour of drops (B, T, 3, H, W), linear where `in_light`: sky light and surroundings."""
+    # sky above all, and the surroundings upside down
     overall = clips.mean((1, 2, 3, 4))
     sky = (overall * draw.uniform(1.0, 1.8) + draw.uniform(0.15, 0.45)).clamp(max=1)
     colour = sky[:, None] * (1 + 0.02 * draw.normal(3))
@@ -232,6 +238,7 @@ def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
 @in_turn
 def snow(clips: Tensor, draw: Counters) -> Tensor:
     """Add layers of flakes with common wind and individual drift; larger ones are fewer and out of focus."""
+    # opacity adds up where flakes cover each other
     canvas = canvas_size(clips.shape[3:])
     depth = _crop(render(_flakes(clips.shape[1], canvas, draw), canvas), clips, 20)
     mask = 1 - torch.exp(-depth)
@@ -251,6 +258,7 @@ def snow(clips: Tensor, draw: Counters) -> Tensor:
 
 def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of flakes of one size each, with the spectra of their shapes."""
+    # what all flakes of a clip share
     wind = 0.8 * draw.normal()
     exposure = draw.log_uniform((0.03, 0.6))
     depth = draw.log_uniform(OPACITY)
@@ -276,6 +284,7 @@ def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tenso
 
 def _flake(radius: Tensor, draw: Counters) -> Tensor:
     """Return (B, side, side): a flake of a radius each, rarely round, sharp or out of focus."""
+    # a short capsule, soft or sharp
     soft = draw.uniform(0.4, 1.6) * radius.clamp(min=1)
     softness = torch.where(draw.chance(0.7), soft, 0.7)
     return capsule(radius * draw.uniform(0, 1.2), draw.uniform(0, math.pi), 0.7 * radius, softness, 19)
@@ -289,6 +298,7 @@ def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
 
 def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> tuple[Tensor, Tensor]:
     """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of distant particles."""
+    # the same everywhere, or by a depth
     density = of_sample(draw.uniform(*VEIL) * draw.chance(share))
     uneven = draw.chance(UNEVEN_VEIL_SHARE)
     branch = draw.branch()
@@ -341,6 +351,7 @@ class Particles:
         """Return `density` (B,) particles per pixel. Step and path have these lengths (B,) in the direction
         `down` (B, 2) and vary by `spread`; weights are about 1.
         """
+        # the number decides how many are drawn
         count = poisson(density * (canvas[0] * canvas[1]), draw)
         varied = draw.normal(capacity(count), 6).mT  # in one call: the first two become uniform
         start = constants(tuple(map(float, canvas)))[:, None] * uniform(varied[:, :2])
@@ -393,6 +404,7 @@ def capacity(counts: Tensor) -> int:
 
 def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tensor:
     """Return (B, T, 1, *canvas): weights (B, P) at (B, T, P) positions, shared by four pixels each."""
+    # shared by the four pixels around each position
     height, width = canvas
     size, frames = rows.shape[:2]
     top, down = _whole_and_part(rows, height)
@@ -426,6 +438,7 @@ def canvas_size(size: Iterable[int]) -> Canvas:
 def render(layers: Iterable[tuple[Tensor, Tensor]], canvas: Canvas) -> Tensor:
     """Return (B, T, 1, *canvas): the sum of maps (B, T, 1, *canvas) convolved by their spectra (B, *)."""
     spectrum: Tensor | None = None
+    # one inverse transform for all layers
     for maps, shape in layers:
         layer = torch.fft.rfft2(maps).mul_(shape[:, None, None])
         spectrum = layer if spectrum is None else spectrum.add_(layer)
@@ -436,6 +449,7 @@ def render(layers: Iterable[tuple[Tensor, Tensor]], canvas: Canvas) -> Tensor:
 
 def gaussian_spectrum(sigma: Tensor, canvas: Canvas) -> Tensor:
     """Return spectra (B, *) of Gaussians of `sigma` (B,) pixels; wide lines are 1 in their middle."""
+    # Gaussians stay Gaussians
     down = torch.fft.fftfreq(canvas[0])[:, None]
     right = torch.fft.rfftfreq(canvas[1])
     sigma = sigma[:, None, None]
@@ -448,6 +462,7 @@ def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) ->
     """Return spectra (B, *) of lines of `length` (B,) pixels in the direction `down` (B, 2), 1 a pixel but at
     their ends, where they fall to 0 within `ends` / 2 (B,) pixels.
     """
+    # a box, softened by another one at its ends
     rows = torch.fft.fftfreq(canvas[0])[:, None]
     columns = torch.fft.rfftfreq(canvas[1])
     length, ends, along, aside = (values[:, None, None] for values in (length, ends, *down.unbind(1)))
@@ -458,6 +473,7 @@ def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) ->
 
 def moved(spectra: Tensor, frames: int, step: Tensor) -> Tensor:
     """Return (B, T, *) spectra of frames, each moved from the last by `step` (B, 2) in rows and columns."""
+    # moved by turning phases
     height, half = spectra.shape[1:]
     rows = torch.fft.fftfreq(height)[:, None]
     columns = torch.arange(half) / (2 * (half - 1))

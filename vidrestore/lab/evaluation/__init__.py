@@ -66,6 +66,7 @@ def evaluate(
         device (str): "cpu", "cuda", "cuda:1" and so on; default "auto": an NVIDIA GPU if there is one.
         on_progress (callable): Called with a line of text as the work proceeds; by default it is dropped.
     """
+    # which of the three is meant
     if reference is not None:
         if suite or config or weights or data:
             raise OptionError(
@@ -77,6 +78,7 @@ def evaluate(
             "give `reference` and the clean video, `config` and a training configuration, or `suite` and one "
             "of those that `vidrestore eval --list` shows"
         )
+    # suites of our own, or a paper's table
     device = str(torch_device(device))
     folder = None if data is None else Path(data)
     _check_suite(suite, bool(systems or sets), bool(videos))
@@ -90,6 +92,7 @@ def evaluate(
 
 def _check_suite(suite: str | None, rows_chosen: bool, videos: bool) -> None:
     """Raise OptionError for an unknown suite, and for options that the suite doesn't take."""
+    # an unknown name gets a suggestion
     of_table = suite not in (None, "bundled")
     if of_table and suite not in suites():
         names = get_close_matches(str(suite), suites())

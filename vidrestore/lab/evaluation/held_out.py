@@ -28,6 +28,7 @@ def recipe_of(card: Card) -> RunConfig:
     """Return the configuration that the weights were trained with, from their card. Its folders are relative
     to the working folder, or to `examples/train` if only that has them. Raises ConfigError without one.
     """
+    # the recipe on the card, of which former versions had more settings
     text = card.training.get("configuration")
     if not isinstance(text, str):
         raise ConfigError(f"{card.name}: its card has no training configuration; give one with `config`")
@@ -54,6 +55,7 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     are its own. Raises ConfigError if the clips are missing, CheckpointError for weights of another family or
     task.
     """
+    # the weights must be for what is measured
     card = model.card
     tasks = (config.task, ANY_TASK)
     for part, value, choices in (("family", card.family, (config.family,)), ("task", card.task, tasks)):
@@ -63,6 +65,7 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
                 "name others with `weights`"
             )
     local_config, own_clips = with_clips(config, data)
+    # values on the card hold for the card's own recipe and clips
     entries = None
     if own_clips and "configuration" in card.training:
         recipe = recipe_of(card)
@@ -82,6 +85,7 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
     """Return the configuration with the clips, or the paper's dataset, of the folder `data`, and True if its
     held-out clips are among them; if not, all clips are held out.
     """
+    # a dataset has its splits, a folder of clips its names
     if isinstance(config.data, SetConfig):
         dataset = config.data if data is None else replace(config.data, folder=str(data.resolve()))
         return replace(config, data=dataset), True
@@ -92,9 +96,8 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
         raise ConfigError(f"{data}: no clips in this folder; expected files named {', '.join(CLIP_SUFFIXES)}")
     held_out = config.data.validation
     present = bool(held_out) and names >= set(held_out)
-    changed = replace(
-        config.data, clips=str(data.resolve()), stills="", validation=held_out if present else ()
-    )
+    validation = held_out if present else ()
+    changed = replace(config.data, clips=str(data.resolve()), stills="", validation=validation)
     return replace(config, data=changed), present
 
 
@@ -113,9 +116,8 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
 
 def agree(measured: Values, expected: Values) -> bool:
     """Return True if every expected metric was measured and differs by at most `CARD_TOLERANCE`."""
-    return all(
-        name in measured and abs(measured[name] - value) <= CARD_TOLERANCE for name, value in expected.items()
-    )
+    is_measured = expected.keys() <= measured.keys()
+    return is_measured and all(abs(measured[name] - expected[name]) <= CARD_TOLERANCE for name in expected)
 
 
 HELD_OUT_PROTOCOL = (
@@ -135,6 +137,7 @@ def evaluate_held_out(
     """Measure weights on the held-out data of a training configuration, by default those of its name;
     without a configuration, each on that of its own, by default all of the manifest.
     """
+    # the recipe that is asked for, or each one's own
     recipe = None
     suite = "bundled"
     title = "Held-out metrics of bundled weights"
@@ -151,12 +154,14 @@ def evaluate_held_out(
         )
         suite = f"config {config.name}"
         title = f"{metrics} {config}"
+    # all weights, one after the other
     weights = weights or [*read_manifest()]
     rows: list[Row] = []
     for name in weights:
         on_progress(f"{name}: reading clips, measuring")
         model = load_model(name, device)
         rows += held_out_rows(recipe or recipe_of(model.card), model, data)
+    # say what could not be compared
     unlisted = dict.fromkeys(row.weights for row in rows if row.verdict == "not listed")
     notes = [f"{name}: its manifest card has no values for these clips" for name in unlisted]
     notes += [OTHER_CLIPS] * any(not row.verdict for row in rows if data is not None)

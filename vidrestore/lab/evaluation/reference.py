@@ -79,6 +79,7 @@ def _clip(
     video: Path, title: str, reference: Path, on_progress: Callable[[str], None]
 ) -> tuple[ClipMetrics, float]:
     """Return the measurements, and by how many seconds times of frames differ at most, from the first on."""
+    # the first frames decide size and offset
     values: dict[str, list[float]] = {"psnr": [], "ssim": []}
     comparison: Comparison | None = None
     pairs = zip_longest(timed_frames(str(video)), timed_frames(str(reference)))
@@ -93,6 +94,7 @@ def _clip(
     shape = frame[1].shape
     shift = frame[0] - clean_frame[0]
     late = 0.0
+    # frame by frame, of any length
     with ExitStack() as stack:
         can = min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf()
         vmaf = stack.enter_context(Vmaf(shape[1], shape[2], torch.get_num_threads())) if can else None
@@ -102,6 +104,7 @@ def _clip(
                 raise MediaError(
                     f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
                 )
+            # the worst frame is shown
             restored = frame[1]
             clean = clean_frame[1]
             late = max(late, abs(frame[0] - clean_frame[0] - shift))
@@ -115,6 +118,7 @@ def _clip(
             if vmaf:
                 vmaf.add(gray_levels(restored).numpy(), gray_levels(clean).numpy())
             on_progress(f"{title}: frame {len(values['psnr'])}")
+        # VMAF comes when its program ends
         frames = {name: tuple(values) for name, values in values.items() if values}
         if vmaf:
             frames["vmaf"] = vmaf.values()

@@ -52,6 +52,7 @@ class Vmaf:
 
     def add(self, restored: Levels, clean: Levels) -> None:
         """Add the next frame: gray levels (height, width), 0 to 255, measured as 8-bit limited-range luma."""
+        # luma in limited range above gray chroma, as libvmaf takes no gray
         luma = np.rint(16 + np.concatenate((restored, clean)) * (219 / 255)).astype(np.uint8)
         assert self._process.stdin is not None
         with suppress(OSError):  # it ended early, which `values` reports
@@ -60,6 +61,7 @@ class Vmaf:
 
     def values(self) -> tuple[float, ...]:
         """Return VMAF of each frame, after all were added. Raises MediaError if FFmpeg fails."""
+        # the log is complete once the program has ended
         self._process.communicate()
         try:
             log = json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))

@@ -24,7 +24,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from vidrestore.errors import DatasetError
 from vidrestore.lab.papers.dataset_files import Sequences
 from vidrestore.lab.papers.datasets import find
-from vidrestore.lab.papers.sensed_patches import CLIP, PATCH, gray_video, restored_video, restorer
+from vidrestore.lab.papers.sensed_patches import (
+    CLIP_LENGTH,
+    PATCH_SIDE,
+    gray_video,
+    restored_video,
+    restorer,
+)
 from vidrestore.lab.papers.tables import (
     Table,
     find_systems,
@@ -52,7 +58,7 @@ COST_PROTOCOLS = {
     ),
     "patch-costs": (
         "parameters: millions that are learned",
-        f"epoch_seconds: steps of {COUNTED_GROUPS} groups of {CLIP} patches, forwards, backwards and "
+        f"epoch_seconds: steps of {COUNTED_GROUPS} groups of {CLIP_LENGTH} patches, forwards, backwards and "
         "Adam's update, as many as 80 % of the training videos give; on this machine",
         "test_seconds: all frames of the test set, decoded before; on this machine",
     ),
@@ -67,6 +73,7 @@ def parameters_of(network: nn.Module) -> float:
 
 def multiply_adds_of(network: nn.Module) -> float:
     """Return the billions of multiply-adds of a picture network on one picture of 256x256."""
+    # counted without computing anything
     with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
         network(torch.empty(1, 3, COUNTED_SIDE, COUNTED_SIDE, device=next(network.parameters()).device))
     return float(counter.get_total_flops() / 2e9)
@@ -94,13 +101,16 @@ class Workload:
 
 def read_workload(table: Table, data: Path) -> Workload:
     """Return the workload of a table's videos in the folder `data`. Raises DatasetError."""
+    # the videos of the paper's training set decide how many steps an epoch has
     part = table.sets[0]
     stride = table.settings["stride"]
     training, tests = (find(part.dataset, data, split) for split in ("train", part.split))
     clips = [gray_video(clip, part.lines) for clip in divided(cast("Sequences", training), HELD_OUT_SHARE)[0]]
-    groups = len(ClipGroups(clips, PATCH, stride, CLIP))
+    groups = len(ClipGroups(clips, PATCH_SIDE, stride, CLIP_LENGTH))
     if not groups:
-        raise DatasetError(f"{data}: the training videos of {part.title} have fewer than {CLIP} frames")
+        raise DatasetError(
+            f"{data}: the training videos of {part.title} have fewer than {CLIP_LENGTH} frames"
+        )
     return Workload(
         groups, [gray_video(clip, part.lines).float() for clip in cast("Sequences", tests)], stride
     )
@@ -120,9 +130,11 @@ def patch_costs(network: nn.Module, workload: Workload | None, device: str) -> V
 
 def step_seconds(network: nn.Module, device: str) -> float:
     """Return the seconds of a training step on a batch of drawn groups."""
+    # a step as in training, with a rate of 0
     recovering: Any = network.train()
-    clean = 255 * torch.rand(COUNTED_GROUPS, CLIP, PATCH**2, device=device)
+    clean = 255 * torch.rand(COUNTED_GROUPS, CLIP_LENGTH, PATCH_SIDE**2, device=device)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.0)
+    # the first steps fill caches, so that only later ones are timed
     times = [_now(device)]
     for _ in range(FIRST_STEPS + TIMED_STEPS):
         restored = recovering.at(0.0, torch.float32, PlainLinear)(recovering.measure(clean))
@@ -138,7 +150,7 @@ def recovery_seconds(network: nn.Module, workload: Workload, device: str) -> flo
     work = restorer(network.eval(), 0.0, None)
     start = _now(device)
     for video in workload.videos:
-        restored_video(work, video, PATCH, workload.stride, CLIP, device)
+        restored_video(work, video, PATCH_SIDE, workload.stride, CLIP_LENGTH, device)
     return _now(device) - start
 
 
@@ -162,6 +174,7 @@ def overhead_protocol(table: Table) -> tuple[str, ...]:
 
 def overhead_rows(table: Table, systems: Sequence[System], system_names: Sequence[str]) -> Iterator[Row]:
     """Yield the cost of each measured system beside the published one, then those only published."""
+    # measured beside published, then what was only published
     metrics = overhead_metrics(table)
     measured = [system for system in systems if metrics and system.model]
     for system in measured:
@@ -183,6 +196,7 @@ def evaluate_costs(
     on_progress: Callable[[str], None],
 ) -> Result:
     """Measure what the printed networks cost, built without weights, or those of `weights`."""
+    # printed networks without weights cost as much as trained ones
     networks = table.settings["networks"]
     families = {str(network["family"]) for network in networks.values()}
     systems = (
@@ -191,6 +205,7 @@ def evaluate_costs(
     systems = select_systems(systems, table, system_names)
     rows = list(overhead_rows(table, systems, system_names))
     notes = weights_notes(systems, table) if weights else []
+    # seconds depend on the videos and this machine
     if table.protocol == "patch-costs":
         workload = read_workload(table, data) if data else None
         part = table.sets[0]

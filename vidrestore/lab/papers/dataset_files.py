@@ -94,6 +94,7 @@ def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
     """Return the degraded and the clean picture, (3, H, W) uint8 R, G, B. Raises DatasetError if their sizes
     differ, MediaError if one can't be read.
     """
+    # some releases have clean pictures with a border that the hazy ones lack
     degraded, clean = (torch.from_numpy(read_rgb(path)) for path in (pair.degraded, pair.clean))
     if pair.centred:
         clean = _middle(clean, *degraded.shape[1:])
@@ -143,6 +144,7 @@ def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
 
 def stacked(frames: Iterator[Tensor], place: str) -> Tensor:
     """Stack frames to one tensor (T, ...). Raises DatasetError without frames, or if their sizes differ."""
+    # frames of one clip have one size
     stack = list(frames)
     if not stack:
         raise DatasetError(f"{place}: has no frame that can be decoded; unpack the release again")

@@ -102,6 +102,7 @@ def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
     """Return the pictures of a dataset's split below `root`: the unpacked release, or the folder that holds
     it. Raises DatasetError for an unknown dataset or split, and a missing or incomplete one.
     """
+    # the release as it unpacks, or a folder that holds it
     dataset = _dataset(name)
     if split not in dataset.splits:
         raise DatasetError(f"{name}: has no split {split!r}; there are: {', '.join(dataset.splits)}")
@@ -125,6 +126,7 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
     """Return an error that names the place, the files found, the layout expected, and the way out."""
     if not root.is_dir():
         return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.expected}")
+    # what is there instead helps to find what is missing
     entries = listing(root)
     more = f" and {len(entries) - MOST_NAMES} more" if len(entries) > MOST_NAMES else ""
     places = ", ".join(f"{folder}/" for folder in dataset.folders)
@@ -147,6 +149,7 @@ def listing(folder: Path) -> list[str]:
 
 def folders(root: Path, pattern: str) -> list[Path]:
     """Return the folders below `root` that match a pattern in any case; `root` itself for ""."""
+    # a name that fits exactly wins over one in another case
     matches = [root]
     for part in pattern.split("/") if pattern else ():
         if all((folder / part).is_dir() for folder in matches):
@@ -169,24 +172,25 @@ File = tuple[str, str]  # paths of degraded and clean picture, relative to the d
 def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
     """Return the pairs below `root`; [] if nothing fits. Raises DatasetError for other pictures."""
     for place, degraded, clean in product(layout.places, layout.degraded, layout.clean):
-        candidates = [
-            (one, cleans[0])
-            for folder in folders(root, place)
-            if (cleans := folders(folder, clean))
-            for one in folders(folder, degraded)
-        ]
-        if pairs := [pair for sides in candidates for pair in _pairs_of(root, *sides, layout, expected)]:
+        pairs: list[File] = []
+        for folder in folders(root, place):
+            if cleans := folders(folder, clean):
+                for one in folders(folder, degraded):
+                    pairs += _pairs_of(root, one, cleans[0], layout, expected)
+        if pairs:
             return pairs
     return []
 
 
 def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: str) -> Iterator[File]:
     """Yield the pairs of two folders, sorted by the degraded pictures."""
+    # by names without suffix, as releases mix kinds of pictures
     pictures = _pictures(degraded)
     cleans = _pictures(clean)
     matches = {stem: match for stem in pictures if (match := re.fullmatch(layout.names, stem))}
     partners = {stem: match.expand(layout.clean_names) for stem, match in matches.items()}
     members = {*partners, *(partners.values() if degraded == clean else ())}
+    # a picture of no pair would be missed in the mean
     for stem in sorted(pictures.keys() - members) if partners else ():
         if not re.fullmatch(layout.ignored, stem):
             raise DatasetError(
@@ -210,6 +214,7 @@ def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ..
     """Return the clips of all parts by name; () if a part is missing. Raises DatasetError if it is
     incomplete.
     """
+    # a split may lie in several folders, of which none may be missing
     clips = [list(_clips(root, part)) for part in parts]
     if not all(clips):
         return ()
@@ -230,6 +235,7 @@ def _clips(root: Path, layout: Clips) -> Iterator[FrameSequence]:
 
 def _frame_clips(root: Path, folder: Path, layout: Clips) -> Iterator[FrameSequence]:
     """Yield the folders of frames below `folder`, with low-resolution frames if there are any."""
+    # low-resolution frames where the release has them
     small_root = next(iter(folders(root, layout.small)), None) if layout.small else None
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal names of frames take memory once
     for name in _listed(root / layout.listed) if layout.listed else listing(folder):

@@ -13,6 +13,7 @@ Sample = tuple[str, int, float]  # title of a system, position on the axis, PSNR
 
 def plots(table: Table, parts: Sequence[TableSet], clips: Sequence[ClipMetrics]) -> Iterator[Plot]:
     """Yield the plots of a figure: PSNR by the depth of a network, or by the frame of a clip."""
+    # only figures of a paper have a plot
     kind = table.settings.get("plot")
     for part in parts if clips and kind else ():
         part_clips = [clip for clip in clips if clip.test_set == part.name]
@@ -43,6 +44,7 @@ def _frame_samples(table: Table, column: str, clips: Iterable[ClipMetrics]) -> I
 
 def _curves(samples: Iterable[Sample]) -> dict[str, Curve]:
     """Return the mean PSNR at each position, by system."""
+    # gather, then average
     psnrs: dict[str, dict[int, list[float]]] = {}
     for title, position, psnr in samples:
         psnrs.setdefault(title, {}).setdefault(position, []).append(psnr)

@@ -55,12 +55,14 @@ class PrintedForm:
 
 def printed_form(model: Model, systems: Collection[str] = (), column: str = "") -> PrintedForm:
     """Return the system that a network is in a table with these `systems` and columns of this meaning."""
+    # each family prints its variants in its own way
     family = model.card.family
     config = cast("Any", model.network.config)
     if family == "mb-taylorformer":
         return _taylorformer_form(config, systems)
     if family == "vsr-transformer":
         return _vsr_form(config)
+    # groups of another length than printed are another system
     form = _patches_form(family, config, isinstance(model.network, SigmaDust), column)
     frames = trained_frames(model.card)
     if frames == PRINTED_FRAMES:
@@ -84,10 +86,12 @@ def depth_of(config: Any) -> int:
 
 def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> PrintedForm:
     """Return the form of DUST or of a system that its paper compares it with."""
+    # the paper's own names first
     heads = config.heads if family == "dust" else 1
     name = {1: family, MULTI_HEAD: "mh-dust"}.get(heads, f"mh{heads}-dust")
     name += "-f" * getattr(config, "correlation", False)
     name += "" if getattr(config, "normalise", True) else "-not-normalised"
+    # then what is ours, which gets a name of its own
     ours = {}
     if any_sigma:
         ours["-any-sigma"] = "its variant for every sigma"
@@ -96,6 +100,7 @@ def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> Pri
     depth = depth_of(config)
     if depth != PRINTED_LAYERS and column != DEPTH and family not in ITERATIVE and not any_sigma:
         ours[f"-{depth}-layers"] = f"one of {depth} layers instead of {PRINTED_LAYERS}"
+    # and what a note must say though the name stays
     words = [*ours.values()]
     if getattr(config, "atoms", PRINTED_ATOMS) != PRINTED_ATOMS:
         words.append(f"one of {config.atoms} atoms instead of {PRINTED_ATOMS}")
@@ -109,14 +114,17 @@ def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> Pri
 
 def _taylorformer_form(config: mb_taylorformer.MBTaylorFormerConfig, systems: Collection[str]) -> PrintedForm:
     """Return the form of MB-TaylorFormer V2: by size, ablation (Tables VIII to XII) and what is ours."""
+    # the size by the shape alone
     sizes = mb_taylorformer.SIZES.items()
     matches = ((size, base) for size, base in sizes if not _differences(config, base, SHAPE))
     size, base = next(matches, ("other", config))
     name = f"mb-taylorformer-{size}{_ablations(config)}"
+    # the power of focus is in the name only where a table varies it
     power = config.attention.focus_power
     powers = (PRINTED_RULE.focus_power, mb_taylorformer.B.attention.focus_power)
     if power not in powers or f"{name}-p{power}" in systems:
         name += f"-p{power}"
+    # what differs from print: by the release, or by us
     paper = replace(base, attention=PRINTED_RULE, first_residual=True)
     rule = _differences(config.attention, PRINTED_RULE, IN_RULE)
     released = [*_differences(config, paper, {"first_residual"}).values()]
@@ -126,12 +134,11 @@ def _taylorformer_form(config: mb_taylorformer.MBTaylorFormerConfig, systems: Co
 
 def _differences(config: Any, base: Any, names: Collection[str]) -> dict[str, str]:
     """Return the settings among `names` that differ from those of `base`, in words."""
-    printed = {name: getattr(base, name) for name in vars(config) if name in names}
-    return {
-        name: f"{name} = {getattr(config, name)} (printed: {value})"
-        for name, value in printed.items()
-        if value != getattr(config, name)
-    }
+    differences = {}
+    for name, value in vars(config).items():
+        if name in names and value != getattr(base, name):
+            differences[name] = f"{name} = {value} (printed: {getattr(base, name)})"
+    return differences
 
 
 def _form(name: str, ours: Mapping[str, str], released: Iterable[str] = ()) -> PrintedForm:
@@ -143,6 +150,7 @@ def _form(name: str, ours: Mapping[str, str], released: Iterable[str] = ()) -> P
 
 def _ablations(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     """Return the settings in which an ablation of Tables VIII to XI differs."""
+    # each ablation removes or changes one part
     published = mb_taylorformer.B
     fixed = config.embedding != published.embedding
     limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"

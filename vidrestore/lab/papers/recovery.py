@@ -119,12 +119,14 @@ def recover(
     linear: type[Linear] = PlainLinear,
 ) -> Tensor:
     """Recover signals (..., T, N) from measurements (..., T, M) = s A^T; A is (M, N), D is (N, K)."""
+    # A D and its transpose, so that the dictionary is applied once a step
     attention = normalised_attention if normalise else weighted_attention
     projected = sensing @ dictionary
     synthesis, forth, back = (
         linear(matrix, measurements.dtype) for matrix in (dictionary, projected, projected.mT / c)
     )
     threshold = torch.tensor(lambda1 / c)
+    # from codes of 0, a gradient step and a threshold at a time
     code = measurements.new_zeros(*measurements.shape[:-1], dictionary.shape[1])
     for _ in range(iterations):
         mixed = lambda2 * attention(on_tokens(synthesis, code)) @ code

@@ -73,6 +73,7 @@ class UnfoldedTransformer(RecoverySystem):
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`. W_b precedes the attention, so one product yields q and W_b y."""
+        # the scale of 0 to 1 is put into the first and last product
         embed = Product(self.embedding.weight / WHITE_LEVEL, dtype, linear)
         output = Product(WHITE_LEVEL * self.output.weight, dtype, linear)
         blocks = [
@@ -154,6 +155,7 @@ class Vit(RecoverySystem):
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`."""
+        # parts for this dtype, made once
         embed, output = Affine(self.embedding, dtype, linear), Affine(self.output, dtype, linear)
         blocks = [BlockAt(cast(VitBlock, block), self.config.heads, dtype, linear) for block in self.blocks]
 

@@ -107,6 +107,7 @@ def volume_ssim(restored: Tensor, clean: Tensor, top: float) -> float:
     """
     a = restored.double()
     b = clean.double()
+    # means, variances and covariance under the window, then the usual formula
     mean_a = _smooth(a)
     mean_b = _smooth(b)
     variance_a = _smooth(a * a) - mean_a**2
@@ -129,6 +130,7 @@ def _smooth(volume: Tensor) -> Tensor:
 
 def _gaussian(length: int) -> Tensor:
     """Return (length, length): rows are windows; what is outside is added to the border samples."""
+    # what lies outside counts as the border's sample
     offset = torch.arange(SSIM_WINDOW, dtype=torch.float64) - SSIM_WINDOW // 2
     window = torch.exp(-(offset**2) / (2 * SSIM_SIGMA**2))
     window /= window.sum()
@@ -173,6 +175,7 @@ def measure_pictures(
     table: Table, part: TableSet, pairs: Sequence[Pair], systems: Sequence[System], shown_count: int
 ) -> Iterator[ClipMetrics]:
     """Yield the metrics of every system on every picture, with a comparison of the first `shown_count`."""
+    # restorers are loaded once, pictures one at a time
     task = table.settings["task"]
     column = part.columns[0]
     restorers = [picture_restorer(task, system) for system in systems]
@@ -235,6 +238,7 @@ def measure_enlarging(
     """Yield the metrics of every system and channel on every clip. `measured_frames` are the indices of the
     frames to enlarge and measure, all of them if empty.
     """
+    # enlargers are loaded once, clips one at a time
     enlargers = [enlarger(system) for system in systems]
     channels = table.settings["channels"]
     for number, sequence in enumerate(sequences):
@@ -260,6 +264,7 @@ def _enlarged_metrics(
     shown_index: int | None,
 ) -> tuple[dict[str, list[dict[str, float]]], Comparison | None]:
     """Return the metrics of each frame by channel, and the frame of `shown_index`."""
+    # frame by frame, as large frames take much memory
     by_channel: dict[str, list[dict[str, float]]] = {channel: [] for channel in channels}
     comparison = None
     for index, large in zip(indices, enlarge(small, indices), strict=True):
@@ -279,6 +284,7 @@ def small_frames(sequence: FrameSequence, clean: Tensor, downscale: bool) -> Ten
     """Return low-resolution frames (T, 3, h, w) uint8, the release's own if it has them, unless `downscale`.
     Raises DatasetError for another size than a quarter.
     """
+    # downscaled by us where the release has none
     if downscale or not sequence.degraded:
         return torch.stack([eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean])
     small = stacked(picture_frames(sequence.degraded), sequence.name)
@@ -299,6 +305,7 @@ def enlarger(system: System) -> Enlarger:
 
 
 def _enlarged(restorer: VsrRestorer, small: Tensor, indices: tuple[int, ...]) -> Iterator[Tensor]:
+    # a few frames at once, of which those that are measured are kept
     clip = small.float() / 255
     for first in range(indices[0], indices[-1] + 1, FRAMES_AT_ONCE):
         stop = min(first + FRAMES_AT_ONCE, indices[-1] + 1)

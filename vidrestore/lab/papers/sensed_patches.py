@@ -32,9 +32,9 @@ from vidrestore.pages.results import GIVEN, ClipMetrics, Comparison, System
 from vidrestore.pages.sequence_frames import area_matrix, grey
 from vidrestore.pixels.metrics import psnr, ssim
 
-FRAMES = 200  # most of a video
-CLIP = 20
-PATCH = 16
+VIDEO_FRAMES = 200  # most of a video
+CLIP_LENGTH = 20  # frames
+PATCH_SIDE = 16  # pixels
 PRINTED_RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
 
 
@@ -52,14 +52,15 @@ class Setting:
 
     rate: float | None = None
     sigma: float = 0.0
-    stride: int = PATCH
-    clip: int = CLIP
+    stride: int = PATCH_SIDE
+    clip: int = CLIP_LENGTH
     depth: int | None = None
     initial: Mapping[str, float] | None = None
 
 
 def setting_of(table: Table, column: str) -> Setting:
     """Return the setting that a column names by what the table's columns are; the rest is the table's."""
+    # what the columns mean decides which field they set
     values = {name: table.settings[name] for name in ("rate", "sigma", "stride") if name in table.settings}
     if table.column == "task":
         return Setting(**values | table.settings["tasks"][column])
@@ -85,22 +86,24 @@ def fits(system: System, table: Table, column: str) -> bool:
     card, its sigma.
     """
     setting = setting_of(table, column)
+    # what a network was made for is in its configuration, what it was trained for on its card
     if system.name == GIVEN:
         return setting.rate is None
     assert system.model is not None
     config = system.network.config
     measurements = getattr(config, "measurements", None)
     rate = round(measurements / config.patch**2, PRINTED_RATE_DIGITS) if measurements else None
-    if config.patch != PATCH or rate != setting.rate:
+    if config.patch != PATCH_SIDE or rate != setting.rate:
         return False
     if setting.depth not in (None, depth_of(config)):
         return False
     frames = trained_frames(system.model.card)
-    if frames not in (CLIP, setting.clip):  # fine-tuned on longer clips, as in Table VII b
+    if frames not in (CLIP_LENGTH, setting.clip):  # fine-tuned on longer clips, as in Table VII b
         return False
     initial = {name: getattr(config, name, value) for name, value in DUST_VALUES.items()}
     if setting.initial not in (None, initial):
         return False
+    # a network for every sigma has a range on its card
     sigma = system.model.card.parameters.get("sigma")
     if not sigma:
         return True
@@ -125,16 +128,17 @@ def measure(
                     yield _measure_video(table, part, sequence.name, clean, system, column, show)
 
 
-def gray_video(sequence: FrameSequence, lines: int, most_frames: int = FRAMES) -> Tensor:
+def gray_video(sequence: FrameSequence, lines: int, most_frames: int = VIDEO_FRAMES) -> Tensor:
     """Return the first frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0. Raises
+    # few frames in gray, as small as the paper has them
     DatasetError if the frames are smaller than a patch.
     """
     frames = stacked(map(grey, islice(clean_frames(sequence), most_frames)), sequence.name)
     video = downscaled(frames, lines) if lines else frames
-    if min(video.shape[1:]) < PATCH:
+    if min(video.shape[1:]) < PATCH_SIDE:
         raise DatasetError(
             f"{sequence.clean_folder}: frames of {video.shape[2]}x{video.shape[1]} are smaller than "
-            f"a patch of {PATCH}x{PATCH}"
+            f"a patch of {PATCH_SIDE}x{PATCH_SIDE}"
         )
     return video
 
@@ -157,6 +161,7 @@ def _measure_video(
     column: str,
     show: bool,
 ) -> ClipMetrics:
+    # the noise follows from the names, so that every system sees the same
     setting = setting_of(table, column)
     seed = seed_of(part.name, clip, f"sigma {setting.sigma:g}")
     noisy = clean
@@ -180,6 +185,7 @@ def restorer(network: Any, sigma: float, seed: int | None) -> Callable[[Tensor],
     """Return the function that recovers groups of patches (B, T, N) on the 0-255 scale; with a seed, noise of
     `sigma` is added to the measurements.
     """
+    # the network's parts for this sigma, made once
     work = network.at(sigma, torch.float32, PackedLinear)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
 
@@ -198,13 +204,13 @@ def restored_video(
     work: Callable[[Tensor], Tensor], video: Tensor, patch: int, stride: int, length: int, device: str
 ) -> Tensor:
     """Restore a video (T, H, W) on the 0-255 scale clip by clip."""
+    # each clip of the paper by itself; the last one shares frames with the one before
     restored = torch.empty_like(video)
     for first, start, stop in recovery_clips(len(video), length):
         clip = video[first:stop].to(device)
         height, width = clip.shape[1:]
-        origins = origins_of(
-            fixed_positions(len(clip), Grid(height, width, patch, stride), clip.device), height, width
-        )
+        positions = fixed_positions(len(clip), Grid(height, width, patch, stride), clip.device)
+        origins = origins_of(positions, height, width)
         restored[start:stop] = restore_patches(clip, origins, patch, work)[start - first :].cpu()
     return restored
 
@@ -222,8 +228,8 @@ def gray_comparison(source: Tensor, restored: Tensor, clean: Tensor) -> Comparis
 PATCH_PROTOCOL = (
     "gray frames (BT.601, 8 bits), the first 200 of each video; Avenue and ShanghaiTech at 160 lines (area "
     "means)",
-    f"patches of {PATCH}x{PATCH}, {{stride}} pixels apart, the last ones flush with the border; each pixel "
-    "is the mean of its patches",
+    f"patches of {PATCH_SIDE}x{PATCH_SIDE}, {{stride}} pixels apart, the last ones flush with the border; "
+    "each pixel is the mean of its patches",
     "clips of {clip} frames side by side, the last one reaching back to full length",
     "PSNR and SSIM (Gaussian window, 255 to black) of each frame, output clamped and not rounded, mean over "
     "all frames of the set",

@@ -94,7 +94,7 @@ TABLE_PROTOCOLS = {
         _patches_lines,
         pooled=True,
         fits=sensed_patches.fits,
-        requires=f"patches of {sensed_patches.PATCH}x{sensed_patches.PATCH}",
+        requires=f"patches of {sensed_patches.PATCH_SIDE}x{sensed_patches.PATCH_SIDE}",
     ),
     "images": Protocol(
         rgb_protocols.measure_pictures,
@@ -132,6 +132,7 @@ def evaluate_table(
     too small.
     """
     table = read_table(name)
+    # tables of costs need no test set
     if table.protocol in costs.COST_PROTOCOLS:
         if sets:
             raise OptionError(f"{name}: has no test sets to choose; remove `sets`")
@@ -184,6 +185,7 @@ def _check_all_fit(
 ) -> None:
     """Raise OptionError for weights that would be measured in no column of the test sets."""
     for system in systems:
+        # a test set named with the weights is the only one that they are for
         on = [part for part in parts if system.test_set in ("", part.name)]
         if not any(protocol.fits(system, table, column) for part in on for column in part.columns):
             requires = f", {protocol.requires}" if protocol.requires else ""
@@ -209,6 +211,7 @@ def _find_set(table: Table, part: TableSet, data: Path | None) -> Any:
 
 def _check_distinct(test_sets: Mapping[str, Any]) -> None:
     """Raise DatasetError if one folder would be read as several test sets."""
+    # two sets may have files of the same names
     names: dict[tuple[Any, ...], str] = {}
     for name, pictures in test_sets.items():
         files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
@@ -228,6 +231,7 @@ def _measured(
     on_progress: OnProgress,
 ) -> Iterator[ClipMetrics]:
     set_systems = [system for system in systems if system.test_set in ("", part.name)]
+    # only some datasets say which frames are measured
     more = {"measured_frames": pictures.measured_frames} if getattr(pictures, "measured_frames", ()) else {}
     names: list[str] = []
     for clip in protocol.measure(table, part, pictures, set_systems, SHOWN_COUNT, **more):
@@ -246,6 +250,7 @@ def _rows(
 ) -> Iterator[Row]:
     """Yield a row per set, column and system: measured ones first, then those only published."""
     for part in parts:
+        # measured systems first, so that published ones fill what is left
         for index, column in enumerate(part.columns):
             on = part.title if len(part.columns) == 1 else f"{part.title}, {table.column} {column}"
             values_of = (

@@ -67,6 +67,7 @@ def read_table(name: str) -> Table:
     """Read a table by its name. Raises OptionError for an unknown name."""
     if name not in table_names():
         raise OptionError(f"no suite named {name!r}; there are: {', '.join(table_names())}")
+    # what every table has, then what only some have
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     required = {key: content.pop(key) for key in ("title", "source", "protocol", "column", "systems")}
     metrics = tuple(content.pop("metrics", METRICS))
@@ -107,6 +108,7 @@ def find_systems(
     all listed weights of the families and the tasks. Raises CheckpointError for weights that are missing,
     OptionError for weights of another family.
     """
+    # baselines need no weights
     systems = [System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines]
     cards = read_manifest().values()
     names = [card.name for card in cards if card.family in families and card.task in tasks]
@@ -125,6 +127,7 @@ def find_systems(
 
 def _parsed(source: str, table: Table) -> tuple[str, str]:
     """Split "avenue=runs/x.safetensors" into the test set, empty for all, and the weights."""
+    # a file may have an equals sign in its name
     test_set, equals, name = source.partition("=")
     sets = [part.name for part in table.sets if part.dataset]
     if not equals or (test_set not in sets and Path(source).exists()):
@@ -139,6 +142,7 @@ def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]
     left.
     """
     systems = list(systems)
+    # a name that no system has is a mistake
     choices = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))
     if unknown := [name for name in names if name not in choices]:
         raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(choices)}")

@@ -25,7 +25,7 @@ from vidrestore.lab.papers.datasets import datasets, find
 from vidrestore.lab.papers.sensed_patches import gray_video
 from vidrestore.lab.papers.training_sets import THREADS
 from vidrestore.lab.training.config import GroupSetConfig, RunConfig, TrainingConfig
-from vidrestore.lab.training.data.batches import WHOLE, BatchSource, Share
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.sources import Reading
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.models.matching import Grid
@@ -47,6 +47,7 @@ class ClipGroups:
 
     def group(self, number: int) -> Tensor:
         """Return one group, (frames, N) uint8."""
+        # the clip, then the place in it, by how many groups come before
         index = int(np.searchsorted(self.ends, number, side="right"))
         clip = self.clips[index]
         places = self.corners[index]
@@ -71,10 +72,11 @@ class EpochSource(BatchSource):
         self.sigma = sigma
         self.seed = seed
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, float]:
         """Return clean groups (size, T, N) on the 0-255 scale and their noise level, for all processes alike,
         as `GroupPool.batch` does.
         """
+        # the level of noise and the groups follow from the step
         rng = np.random.default_rng((self.seed, 1, step))
         low = self.sigma[0]
         high = self.sigma[-1]
@@ -95,6 +97,7 @@ def set_groups(config: RunConfig, network: nn.Module, reading: Reading) -> tuple
     """Return training and held-out groups of a dataset. Raises ConfigError for a stride larger than the
     network's patch, DatasetError for missing clips, and for ones shorter than a group.
     """
+    # the same patch for the data and the network
     data = cast("GroupSetConfig", config.data)
     training = cast("TrainingConfig", config.training)
     patch = cast("GroupNetwork", network).config.patch
@@ -102,6 +105,7 @@ def set_groups(config: RunConfig, network: nn.Module, reading: Reading) -> tuple
         raise ConfigError(
             f"{config.path}, [data]: stride must be at most the patch's {patch} pixels, found {data.stride}"
         )
+    # clips of the splits that are named, or a share of those to train on
     root = config.folder / data.folder
     training_clips: Any = find(data.dataset, root, data.split)
     held_out: list[Any] = [clip for name, part in data.validation_sets for clip in find(name, root, part)]
@@ -123,6 +127,7 @@ def divided(clips: Sequence[FrameSequence], share: float) -> tuple[list[FrameSeq
     """Return the clips to train on and a share of them, rounded, to hold out; of two or more clips, unless
     the share is 0, at least one to each.
     """
+    # at least one on each side, the same in every run
     count = min(max(round(share * len(clips)), int(share > 0)), len(clips) - 1)
     held_out = set(np.random.default_rng(0).permutation(len(clips))[:count].tolist())
     parts: tuple[list[FrameSequence], list[FrameSequence]] = [], []

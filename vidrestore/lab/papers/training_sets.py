@@ -19,7 +19,7 @@ from vidrestore.lab.papers.dataset_files import FrameSequence, PairedImages, Seq
 from vidrestore.lab.papers.datasets import find
 from vidrestore.lab.papers.rgb_protocols import picture_psnr
 from vidrestore.lab.training.config import ClipSetConfig, PairSetConfig, SetConfig
-from vidrestore.lab.training.data.batches import WHOLE, BatchSource, Share
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.footage import back_and_forth
 from vidrestore.lab.training.data.pairs import HeldOutPictures, quantised, stacked_bytes, turned
 from vidrestore.lab.training.data.super_resolution import HeldOutClips, random_symmetry
@@ -36,7 +36,7 @@ class SetSource(BatchSource):
         self.draw = draw
         self.seed = seed
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, Tensor]:
         """Return both crops of each pair, (size, ...) float32 in [0, 1] each."""
         draws = (
             np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
@@ -71,6 +71,7 @@ def whole_pictures(datasets: Sequence[PairedImages], task: str, most: int) -> He
     """Return the pictures of test sets, at most `most` of each unless that is 0, and their PSNR as the tables
     of the papers have it for a task.
     """
+    # pictures spread evenly over each test set
     pairs = {}
     for dataset in datasets:
         count = min(most or len(dataset), len(dataset))
@@ -92,6 +93,7 @@ def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) ->
     """Return a crop (3, side, side) in [0, 1] of both pictures of a random pair, turned alike; smaller ones
     are reflected at the right and bottom.
     """
+    # both pictures are cropped and turned alike
     pair = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
     height, width = pair.shape[2:]
     top, left = (int(rng.integers(max(size - side, 0) + 1)) for size in (height, width))
@@ -110,6 +112,7 @@ def random_set_clip(
     low-resolution frames that are not a quarter of the others' size.
     """
     clip = clips[int(rng.integers(len(clips)))]
+    # a place that both sizes have
     _check_frames(clip, config)
     first = int(rng.integers(len(clip) - config.frames + 1))
     span = slice(first, first + config.frames)
@@ -118,6 +121,7 @@ def random_set_clip(
     height, width = _small_size(clip, config.crop, large, small)
     top = int(rng.integers(height - config.crop + 1))
     left = int(rng.integers(width - config.crop + 1))
+    # the release's own small frames, or ours
     low_resolution = (
         _downscaled_crop(large, top, left, config.crop)
         if small is None
@@ -165,6 +169,7 @@ def _cut(frames: Tensor, top: int, left: int, side: int) -> Tensor:
 
 def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
     """Return a bicubically downscaled crop, 8 bits in [0, 1], without downscaling whole frames."""
+    # with a margin, so that the crop's own border is right
     rows, columns = (max(0, place - RESIZING_MARGIN) for place in (top, left))
     stop_row, stop_column = (SCALE * (place + side + RESIZING_MARGIN) for place in (top, left))
     window = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255

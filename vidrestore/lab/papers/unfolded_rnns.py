@@ -83,6 +83,7 @@ class Sista(RecoverySystem):
         """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
         config = self.config
         dictionary = self.dictionary
+        # with a step below the bound the iterations converge
         sensing = sensing_or_identity(self.sensing, dictionary)
         lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))
         bound = (
@@ -144,6 +145,7 @@ class Iterations:
         dtype: torch.dtype,
         linear: type[Linear],
     ) -> None:
+        # codes are in units of their threshold, so that it is 1
         lambda1, lambda2, c = numbers
         threshold = lambda1 / c
         self.coupling = lambda2 / c
@@ -157,6 +159,7 @@ class Iterations:
 
     def __call__(self, measurements: Tensor) -> Tensor:
         """(B, T, M) -> (B, T, N) in the dtype of the measurements."""
+        # A^T x of all frames at once
         data = on_tokens(self.data, measurements.transpose(0, 1))  # A^T x / c (T, B, N)
         signal = self.before.expand(len(measurements), -1)
         recovered = []
@@ -182,6 +185,7 @@ def double_plateau(values: Tensor, centre: Tensor, ratio: Tensor) -> Tensor:
     elsewhere u is v shifted by a constant. Each of the two terms subtracted from v follows v within its
     plateau and is constant outside.
     """
+    # clipping the distance to each centre makes its plateau
     sign = torch.copysign(torch.ones_like(centre), centre)
     near_zero = F.hardtanh(values + ratio * sign)
     near_centre = ratio * F.hardtanh((values - (centre + sign)) / ratio)

@@ -140,6 +140,7 @@ class PatchGrid:
 
     def cut(self, planes: Tensor) -> Tensor:
         """Cut (T, height, width) planes into (T, count, N) patches."""
+        # a border that has no whole patch is filled by repetition
         below = self.rows * self.patch - self.height
         right = self.columns * self.patch - self.width
         if below or right:
@@ -175,11 +176,8 @@ class Measured(Checked):
     @property
     def grids(self) -> tuple[PatchGrid, ...]:
         """The patches of each plane, an alpha plane included."""
-        video = self.video
-        sizes = (
-            video.format.plane_size(plane, video.height, video.width)
-            for plane in range(video.format.plane_count)
-        )
+        pixels, height, width = self.video.format, self.video.height, self.video.width
+        sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
         return tuple(PatchGrid(height, width, self.patch) for height, width in sizes)
 
     @property
@@ -189,6 +187,7 @@ class Measured(Checked):
 
     def to_metadata(self) -> dict[str, str]:
         video = asdict(self.video)
+        # fields that readers of other programs find by name
         values = vars(self) | {
             "model": {"name": self.model, "sha256": self.sha256},
             "rate": self.rate,
@@ -203,6 +202,7 @@ class Measured(Checked):
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
         """Raises KeyError, TypeError, ValueError or MediaError if something is missing or wrong."""
+        # names and types first, then whether they fit together
         names = {field.name for field in fields(cls)} - {"sha256"} | {"planes"}
         values = {name: parse_json(metadata[name]) for name in names}
         values |= {"model": values["model"]["name"], "sha256": values["model"]["sha256"]}
@@ -239,6 +239,7 @@ class MeasurementWriter:
         self.dtype = "F16" if half else "F32"
         self.pts = array("q")
         self.durations = array("q")
+        # room for the header, whose length depends on the number of frames
         self._room = len(self._header(_HEADER_FRAMES))
         try:
             remove_partials(Path(output))
@@ -279,6 +280,7 @@ class MeasurementWriter:
         self.durations.append(duration)
 
     def _finish(self) -> None:
+        # times behind the measurements, and the header in its place
         if not self.frames:
             raise MediaError(f"{self.output}: no frame was measured, so there is nothing to keep")
         for times in (self.pts, self.durations):

@@ -100,6 +100,7 @@ def recover(
 
 def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device) -> Model:
     """Return the model that took the measurements, by `name` or by the file's. Raises CheckpointError."""
+    # only the network that measured can recover
     origin = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
         model = load_model(name or measured.model, str(device))
@@ -128,6 +129,7 @@ def _recover(
     request: str,
 ) -> Summary:
     began = time.monotonic()
+    # what is planned, and how the output is marked
     details = {
         "encoder": encoder.encoder,
         "pix_fmt": encoder.pix_fmt,
@@ -173,6 +175,7 @@ def recovered_frames(
     reader: MeasurementReader, network: GroupNetwork, options: RecoverOptions
 ) -> Generator[Frame]:
     """Yield every frame of a file, recovered; as many clips at once as memory allows."""
+    # as many clips as there are cores and memory for
     threads = threads_for(options.threads)
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
     clips_at_once = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
@@ -195,6 +198,7 @@ class Recoverer:
     """Recovers frames from measurements by the network's fast form, which is prepared once."""
 
     def __init__(self, measured: Measured, network: GroupNetwork, precision: str) -> None:
+        # how many groups fit at once
         self.measured = measured
         self.device = next(network.parameters()).device
         group_bytes = 8 * 4 * GROUP * measured.patch**2 * ATOMS_PER_PIXEL
@@ -209,6 +213,7 @@ class Recoverer:
         """Return the last frames of a clip (T, P, M), one for each (pts, duration)."""
         values, times = clip
         measurements = on_device(values, self.device).float()
+        # halved until it fits
         while True:
             try:
                 native = self._native(measurements, times)
@@ -228,6 +233,7 @@ class Recoverer:
 
     def _native(self, measurements: Tensor, times: list[tuple[int, int]]) -> list[NDArray[Any]]:
         """Return the last frames of all planes, one per entry of `times`, as they are stored."""
+        # plane by plane, as their patches were cut
         grids = self.measured.grids
         pixels = self.measured.video.format
         parts = measurements.split([grid.count for grid in grids], dim=1)
@@ -236,6 +242,7 @@ class Recoverer:
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
         """Recover the last frames (T', H, W), one per entry of `times`, of a plane (T, count, M)."""
+        # groups of all patches, a part at a time
         patches = torch.empty(len(times), grid.count, grid.patch**2, device=self.device)
         # a group is a patch's place in all frames
         groups = measurements.transpose(0, 1).split(self.chunk)

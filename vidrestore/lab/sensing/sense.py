@@ -114,6 +114,7 @@ def sensing_cards() -> dict[str, Card]:
 
 def sensing_model(options: SenseOptions, device: torch.device) -> Model:
     """Return the weights named, or of the rate. Raises OptionError if no weights have it, CheckpointError."""
+    # bundled weights by their rate, or a file
     if options.model is None:
         cards = sensing_cards()
         rate = f"{options.rate:.2g}"
@@ -144,6 +145,7 @@ def sensing_model(options: SenseOptions, device: torch.device) -> Model:
 def _sense(
     reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener, job: str
 ) -> Summary:
+    # the header, by which the measurements can be recovered
     network = cast(GroupNetwork, model.network)
     info = reader.info
     measured = Measured(
@@ -163,6 +165,7 @@ def _sense(
     emit(Planned(info.path, total, details=details))
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
 
+    # measured while the next frames are decoded
     writing = MeasurementWriter(output, measured, half=sensor.half, overwrite=options.overwrite, job=job)
     with frames_ahead(reader.frames()) as decoded, writing as writer:
         for frame in counted(decoded, info.path, total, "sense", emit):
@@ -200,6 +203,7 @@ class Sensor:
     @property
     def largest(self) -> float:
         """Upper bound of a measurement with noise of up to 10 sigma; infinite for floating-point samples."""
+        # no measurement can be larger than all white, seen by one row of the matrix
         if self.pixels.depth == 32:
             return float("inf")
         identity = torch.eye(self.network.config.patch**2, device=self.device)
@@ -209,6 +213,7 @@ class Sensor:
     @torch.inference_mode()
     def measure(self, frame: Frame) -> Tensor:
         """Return (P, M) measurements of the patches of all planes, one plane after another; on the CPU."""
+        # a GPU gets the frame while the last one is computed
         if self.uploads:
             grey = floats(self.uploads.send(self.measured, [frame]).result(), self.pixels.unit)
             self.measured += 1

@@ -38,11 +38,19 @@ Device = Annotated[
 @readable
 @dataclass(frozen=True)
 class SenseOptions(Options):
-    """Options of a measurement. Raises `OptionError` for a value out of range.
+    """Options of a measurement, of which `rate` or `model` is required. Raises `OptionError` for a value out
+    of range.
 
-    `rate` (measurements per pixel) selects bundled weights, `model` names weights; one of the two is
-    required. `sigma` is on the scale of the measurements, that of grey levels 0-255; `seed` determines the
-    noise.
+    Args:
+        rate (float): Measurements per pixel, by which bundled weights are chosen: 0.1, 0.2, 0.3, 0.4 or 0.5;
+            default None: that of `model`.
+        model (str or path): Weights with a sensing matrix: a name of the manifest, a .safetensors file, or an
+            address of the Hugging Face Hub; default None: those of the rate.
+        sigma (float): Standard deviation of noise that is added to the measurements, on the 0-255 scale;
+            default 0.0.
+        seed (int): Seed of that noise; default 0.
+        overwrite (bool): Replace an output that exists; default False: refuse it.
+        device (str): "cpu", "cuda", "cuda:1" or "mps"; default "auto": a GPU if there is one.
     """
 
     rate: Annotated[
@@ -78,9 +86,19 @@ class SenseOptions(Options):
 @readable
 @dataclass(frozen=True)
 class RecoverOptions(Options):
-    """Options of a recovery. `model` is needed only if the weights that measured the video are not bundled.
+    """Options of a recovery. Raises `OptionError` for a value out of range.
 
-    Raises `OptionError` for a value out of range.
+    Args:
+        model (str or path): The weights that measured the video, where they are not bundled; default None:
+            those that the measurements name.
+        precision ("auto", "fp32" or "bf16"): Arithmetic of the network; default "auto": by the device and
+            the rate.
+        threads (int): CPU threads, up to 1024; default 0: all cores.
+        cfr (float or Fraction): Constant frame rate for a y4m pipe; default None: the source's, which must be
+            constant.
+        encoder (EncoderOptions): Options of the encoder; default EncoderOptions().
+        overwrite (bool): Replace an output that exists; default False: refuse it.
+        device (str): "cpu", "cuda", "cuda:1" or "mps"; default "auto": a GPU if there is one.
     """
 
     model: Model = None

@@ -87,6 +87,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def check_alike(tensors: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
     """Raise ValueError unless tensors have the names and shapes of those that are expected."""
+    # names and shapes, as a stranger's file may hold anything
     shapes = {name: tensor.shape if isinstance(tensor, Tensor) else None for name, tensor in tensors.items()}
     if shapes != {name: tensor.shape for name, tensor in expected.items()}:
         raise ValueError("tensors of another network")
@@ -94,6 +95,7 @@ def check_alike(tensors: Mapping[str, Any], expected: Mapping[str, Tensor]) -> N
 
 def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str]) -> dict[str, Any]:
     """Return the settings of the full network (`model`), the data, and of training those in `fixed`."""
+    # what decides the result: the full network, the data, and these settings
     sections = {"model": model, "data": asdict(config.data)}
     values = {
         f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()
@@ -106,6 +108,7 @@ def check_same(checkpoint: Path, earlier: Mapping[str, Any], current: Mapping[st
     """Raise ConfigError, with the old and new values, if the configuration has changed since, or if it has
     not but another version of this package, with other settings, wrote the checkpoint.
     """
+    # settings that only one of the two has are those of another version
     changed = [name for name in earlier.keys() | current.keys() if earlier.get(name) != current.get(name)]
     others = sorted(earlier.keys() ^ current.keys())
     if changed and set(changed) <= set(others):

@@ -24,7 +24,7 @@ from pydantic import Field
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.lab.degrade import DEGRADATIONS
-from vidrestore.media.reading.pictures import SUFFIXES as PHOTOS
+from vidrestore.media.reading.pictures import READABLE_SUFFIXES as PHOTOS
 from vidrestore.settings.checking import Checked, checked, parse_toml, toml, with_settings
 from vidrestore.settings.families import Training, find_family, load
 from vidrestore.settings.tasks import TASKS
@@ -87,6 +87,11 @@ class TrainingConfig(Schedule):
         75.0,
     )
     clip_noise: bool = True  # clip and round noisy patches as a video file holds them; never measurements
+    # "psnr" is the mean logarithm of each group's squared error, so that groups count alike
+    loss: Literal["squared", "psnr"] = "squared"
+    # DUST's sensing matrix at the start of a run without initial weights: by Glorot's rule, as in the paper,
+    # or the principal components of patches in batches of the first 1,600 steps, the best for linear recovery
+    sensing: Literal["glorot", "principal"] = "glorot"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,10 +154,11 @@ class FootageConfig(Checked):
 
     def card_entries(self) -> dict[str, str]:
         """Return a description of the data for the card of the weights."""
-        clips, photos = (
-            ", ".join(Path(name).name for name in names) for names in (self.clip_folders, self.still_folders)
-        )
-        return {"clips": clips, "photos": photos, "held out": ", ".join(self.validation)}
+        folders = {"clips": self.clip_folders, "photos": self.still_folders}
+        entries = {}
+        for kind, names in folders.items():
+            entries[kind] = ", ".join(Path(name).name for name in names)
+        return entries | {"held out": ", ".join(self.validation)}
 
     @property
     def clip_folders(self) -> tuple[str, ...]:
@@ -175,6 +181,8 @@ class DataConfig(FootageConfig):
     strides: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)] = (8, 12, 16)
     groups_per_window: AtLeastOne = 280
     frames: AtLeastOne = 20  # length of a group
+    # mirror groups, but don't transpose them: a sensing matrix of few rows is made for upright pictures
+    upright: bool = False
     # times that a group is trained on, with new noise each time, before it is replaced
     reuse: AtLeastOne = 6
     pool: int = 24_000  # most groups in memory
@@ -237,6 +245,7 @@ class SetConfig(Checked):
     kind: ClassVar[Literal["pairs", "clips"]]
 
     def __post_init__(self) -> None:
+        # imported late: the papers' tables are large
         sets = import_module("vidrestore.lab.papers.datasets")  # only for recipes that name one
         datasets = sets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.validation_sets]:
@@ -246,10 +255,11 @@ class SetConfig(Checked):
     @property
     def validation_sets(self) -> list[tuple[str, str]]:
         """The datasets and splits of `validation`."""
-        return [
-            (name or self.dataset, split)
-            for name, _, split in (entry.rpartition("/") for entry in self.validation)
-        ]
+        pairs = []
+        for entry in self.validation:
+            name, _, split = entry.rpartition("/")
+            pairs.append((name or self.dataset, split))
+        return pairs
 
     def card_entries(self) -> dict[str, str]:
         """Return a description of the data for the card of the weights."""
@@ -323,6 +333,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         tasks = find_family(self.family).tasks
+        # what the schedule and the task ask of each other
         require(self.task in tasks, "task", f"{' or '.join(tasks)} for {self.family}", self.task)
         warmup, steps = self.training.warmup or 0, self.training.steps
         require(warmup <= steps, "[training] warmup", f"at most the {steps} steps of the run", warmup)
@@ -371,6 +382,7 @@ def _data_settings(folder: Path, section: Any) -> list[str]:
     """Return the settings by which [data] takes its data from `folder`: all its videos and photos, none held
     out, or the dataset that it names. Raises ConfigError.
     """
+    # all videos and photos of the folder, or the dataset in it
     place = folder.resolve()
     if not os.path.isdir(place):  # also of a name that is too long, of which `Path.is_dir` raises OSError
         raise ConfigError(f"{folder}: no such folder")
@@ -396,6 +408,7 @@ class _File(Checked):
 
 def parse_config(text: str, path: Path, settings: Iterable[str] = (), data: Path | None = None) -> RunConfig:
     """Parse a configuration as `read_config` does; paths are relative to the folder of `path`."""
+    # the file, with what the command line changes
     try:
         tables = parse_toml(text)
     except ValueError as error:
@@ -404,6 +417,7 @@ def parse_config(text: str, path: Path, settings: Iterable[str] = (), data: Path
     settings = (*data_settings, *settings)
     content = with_settings(tables, settings, SECTIONS)
     file = checked(_File, content, str(path))
+    # the family decides what [data] and [training] hold
     try:
         training = find_family(file.family).training
     except CheckpointError as error:
@@ -412,7 +426,9 @@ def parse_config(text: str, path: Path, settings: Iterable[str] = (), data: Path
         raise ConfigError(f"{path}: the family {file.family!r} has no training")
     of_dataset = training.dataset and "dataset" in file.data
     kinds = {"data": training.dataset if of_dataset else training.data, "training": training.settings}
-    sections = {name: checked(load(kind), content[name], f"{path}, [{name}]") for name, kind in kinds.items()}
+    sections = {}
+    for name, kind in kinds.items():
+        sections[name] = checked(load(kind), content[name], f"{path}, [{name}]")
     try:
         return RunConfig(**(vars(file) | sections), path=path, settings=settings)
     except ConfigError as error:

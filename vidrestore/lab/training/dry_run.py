@@ -28,6 +28,7 @@ def rehearse(
     reading: Reading = IN_MEMORY,
 ) -> Iterator[tuple[str, float]]:
     """Build, read, train a step, validate, save, load; yield each with its seconds. Raises as `train`."""
+    # each part of a run once, in the order of a run
     with memory_errors(config), worker_errors(), TemporaryDirectory(prefix="vidrestore-") as folder:
         last = time.monotonic()
 
@@ -36,11 +37,13 @@ def rehearse(
             before, last = last, time.monotonic()
             return description, last - before
 
+        # build it and begin from other weights
         run = Run(config, Path(folder), torch_device(device))
         for weights in init:
             run.initialise_from(weights)
         parameters = sum(part.numel() for part in run.network.parameters())
         yield lap(f"{config.family} with {parameters:,} parameters on {run.learner.device}")
+        # read data, and take a step
         source, held_out = make_data(config, run.network, reading)
         yield lap("held-out data")
         batches = source.batches(range(2), config.training.batch, reading.workers)
@@ -51,6 +54,7 @@ def rehearse(
         yield lap(f"update: loss {run.losses[0]:.4f}")
         next(batches)
         yield lap("second batch")
+        # validate, and save as at the end
         progress = run.validate(held_out.first if isinstance(held_out, HeldOutPictures) else held_out)
         yield lap("validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items()))
         run.save_checkpoint()

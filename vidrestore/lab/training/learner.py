@@ -28,6 +28,7 @@ def learning_rate(step: int, settings: Schedule, reduction: float = 1.0) -> floa
     """Return the learning rate of a step by `settings.schedule`, after a linear warm-up. `reduction` is the
     share of the rate that a plateau has been reduced to.
     """
+    # the share of the rate that is left by the schedule
     rate = settings.learning_rate
     share = 1.0
     floor = LOWEST * rate if settings.floor is None else settings.floor
@@ -43,6 +44,7 @@ def learning_rate(step: int, settings: Schedule, reduction: float = 1.0) -> floa
         case "plateau":
             rate = max(rate * reduction, settings.floor or 0.0)
             floor = 0.0
+    # half a cosine from the rate to the floor, after a linear rise
     rate = floor + share * (rate - floor) * 0.5 * (1 - math.cos(math.pi * left))
     warmup = min(WARMUP, settings.steps) if settings.warmup is None else settings.warmup
     return rate * min(1.0, (step + 1) / max(warmup, 1))
@@ -69,18 +71,21 @@ class Learner:
 
     def update(self, batch: tuple[Any, ...], step: int, rate: float) -> Tensor:
         """Update the weights and their average; return loss and gradient norm, (2,), still on the device."""
+        # a tensor, so that a compiled step isn't compiled again for each rate
         for group in self.optimiser.param_groups:
             group["lr"] = torch.tensor(rate)  # in single precision
         self.optimiser.zero_grad()
         mean = torch.zeros((), device=self.device)
         learns = False
         count = self.objective.settings.accumulate
+        # gradients of the parts add up
         for objective, part in self.objective.parts(batch, count):
             loss = objective.loss(self.network, part, step) / count
             learns = loss.requires_grad  # an algorithm without parameters is only validated and saved
             if learns:
                 loss.backward()
             mean += loss.detach()
+        # means over all processes, and whether one wants to stop
         gradients = [part.grad for part in self.network.parameters() if part.grad is not None]
         flag = torch.full_like(mean, self.stops)
         self.group.average([mean, flag, *gradients])
@@ -89,6 +94,7 @@ class Learner:
         norm = self._clip(gradients)
         if learns:
             self.optimiser.step()
+        # the average follows faster while it is young
         self._renew(1 - min(self.objective.settings.average, (1 + step) / (10 + step)))
         return torch.stack((mean.float(), norm))
 
@@ -105,6 +111,7 @@ class Learner:
         """Scale gradients down to the norm that [training] allows, and return the norm that they had."""
         if not gradients:
             return torch.zeros((), device=self.device)
+        # one norm of all gradients
         norm: Tensor = torch.stack(torch._foreach_norm(gradients)).norm()
         if largest := self.objective.settings.clip_norm:
             torch._foreach_mul_(gradients, (largest / (norm + 1e-6)).clamp(max=1))
@@ -173,6 +180,7 @@ class Validations:
 
     def add(self, step: int, metrics: Metrics, before: Metrics, network: nn.Module) -> bool:
         """Add metrics to the curve; return True, and keep the network's weights, if they are the best."""
+        # the curve of a card has few digits
         parts = {"psnr": metrics} | ({"before": before} if before else {})
         self.curve.append({"step": step} | {name: rounded_metrics(part) for name, part in parts.items()})
         psnr = sum(metrics.values()) / len(metrics)

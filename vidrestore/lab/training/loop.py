@@ -107,6 +107,7 @@ def train(
         stop_after (float): Seconds until the run ends with a checkpoint; default infinity.
         on_event (callable): Called with every event of the run; by default events are dropped.
     """
+    # what must end with the run is entered in this order: memory, signals, processes, lock, records
     deadline = time.monotonic() + stop_after
     with ExitStack() as stack:
         stack.enter_context(memory_errors(config))
@@ -133,6 +134,7 @@ class Run:
     def __init__(
         self, config: RunConfig, output: Path, device: torch.device, group: ProcessGroup | None = None
     ) -> None:
+        # a batch must be dealt out equally
         self.config = config
         self.output = output
         self.group = group or ProcessGroup()
@@ -144,6 +146,7 @@ class Run:
                 f"{config.path}: a batch of {config.training.batch} can't be divided among {divided}; set "
                 f"training.batch to a multiple of {count * parts}"
             )
+        # network, objective and optimiser; the step and all that a checkpoint holds
         network = new_network(config).to(device)
         train_parts(config, network)
         check_speed(config, network)
@@ -185,6 +188,7 @@ class Run:
         log and plot in the folder belong to this one, weights only to that of a checkpoint. With `resume`
         the best weights of a run that was cut before its first checkpoint are replaced.
         """
+        # a checkpoint is continued only if asked for
         if self.checkpoint.exists():
             if not resume:
                 raise ConfigError(
@@ -193,6 +197,7 @@ class Run:
                 )
             self.load_checkpoint()
             return True
+        # weights without one belong to a run that must not be lost
         for path in [self.weights_path] if resume else [self.weights_path, self.best_path]:
             if path.exists():
                 raise ConfigError(
@@ -222,6 +227,8 @@ class Run:
         on_event(Reached("read"))
         with self.group.first_before_others():
             source, held_out = make_data(self.config, self.network, reading)
+        if not self.step and not self.init:
+            self.learner.objective.start((self.network, self.learner.average), source)
         steps = range(self.step, settings.steps)
         generated = source.batches(steps, settings.batch, reading.workers, self.group.share)
         with worker_errors(), closing(generated):
@@ -249,6 +256,7 @@ class Run:
         stops: Callable[[], bool],
     ) -> None:
         """Take all remaining steps, or until a process stops, with validations and checkpoints in between."""
+        # times of the last save and of the last look at the losses
         settings = self.config.training
         device = self.learner.device
         saved = read = time.monotonic()
@@ -301,6 +309,7 @@ class Run:
 
     def read(self) -> list[Stepped]:
         """Return the steps taken since the last call. Raises ConfigError if training has diverged."""
+        # one transfer from the device for all steps since the last look
         if not self.unread:
             return []
         steps, rates, numbers = zip(*self.unread, strict=True)
@@ -314,6 +323,7 @@ class Run:
     def _check_finite(self, step: int, loss: float, norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
+        # say which weights are left
         best = self.validations.best
         remaining = (
             f"{self.checkpoint} holds the last step that was saved"
@@ -353,6 +363,7 @@ class Run:
     def save_checkpoint(self) -> None:
         """Save all that a resumed run needs. Raises CheckpointError, and leaves the earlier one."""
         if not self.group.first:
+            # what the learner holds, then the run's own numbers
             return
         state = {name: getattr(self.learner, name).state_dict() for name in LEARNT}
         state |= {name: getattr(self, name) for name in ("step", "seconds", "losses", "init", "identity")}
@@ -361,6 +372,7 @@ class Run:
 
     def load_checkpoint(self) -> None:
         """Restore the checkpoint. Raises CheckpointError if unreadable, ConfigError if of another run."""
+        # the same run, with settings that may have changed
         state = read_checkpoint(self.checkpoint)
         check_same(self.checkpoint, state["identity"], self.identity)
         groups = self.learner.optimiser.param_groups
@@ -407,6 +419,7 @@ class Run:
 def stop_signal(deadline: float) -> Iterator[Callable[[], bool]]:
     """Yield a function that is true from `deadline` on, by `time.monotonic`, and after SIGUSR1."""
     received: list[int] = []
+    # handlers can be set in the main thread alone
     numbers = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []
     if threading.current_thread() is not threading.main_thread():
         numbers = []

@@ -30,6 +30,7 @@ FREE = ("slope", "aligned")  # settings of networks that may change between trai
 
 def new_network(config: RunConfig) -> nn.Module:
     """Build the network of [model], with parameters from the seed. Raises ConfigError."""
+    # weights follow from the seed, whatever was drawn before
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.training.seed)
@@ -46,6 +47,7 @@ def recompute_activations(network: nn.Module) -> None:
     """Let the network keep the inputs of its blocks alone for the gradients, and compute what is within them
     again. Results and names of parameters stay the same.
     """
+    # the inputs of these parts are kept, all else is computed again
     units = [module for module in network.modules() if isinstance(module, NETWORK_UNITS)]
     for unit in units:
         unit.forward = partial(checkpoint, unit.forward, use_reentrant=False)  # type: ignore[method-assign]
@@ -64,6 +66,7 @@ def check_speed(config: RunConfig, network: nn.Module) -> None:
 def train_parts(config: RunConfig, network: nn.Module) -> None:
     """Train only parameters whose names begin with one of `training.parts`. Raises ConfigError for others."""
     parts: tuple[str, ...] = getattr(config.training, "parts", ())
+    # a name of parts that no parameter begins with is a mistake
     names = [name for name, _ in network.named_parameters()]
     for part in parts:
         if not any(name.startswith(part) for name in names):
@@ -78,6 +81,7 @@ def train_parts(config: RunConfig, network: nn.Module) -> None:
 
 def _check_names(config: RunConfig) -> None:
     """Raise ConfigError for names in [model], or a table of it, that the family doesn't have."""
+    # the settings that a network of this kind has, by building one
     base: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
     try:
         settings = base | settings_of(build_network(config.family, base))
@@ -119,6 +123,7 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
     an image network without tasks for one with tasks; a network whose settings differ in FREE. Other
     parameters are unchanged. Raises CheckpointError for any other weights.
     """
+    # loaded as a model, and then matched to each network
     model = load_model(source)
     for network in networks:
         parameters = _matching_parameters(network, model.network)
@@ -133,6 +138,7 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
 
 def _matching_parameters(network: nn.Module, source: nn.Module) -> dict[str, Tensor] | None:
     """Return the parameters of `source` by name if it is the same network or a part of it, else None."""
+    # the same network, or one that says which of its parts fit
     settings = settings_of(network)
     source_settings = settings_of(source)
     if type(source) is type(network):
@@ -159,9 +165,11 @@ def write_weights(
     """Write a network in half precision; the card has the configuration, the validations until `step`, and
     the sources of the initial weights, but no times, so the same run writes the same bytes.
     """
+    # the card, which repeats all that the run was asked for
     entries = config.data.card_entries()
+    data = "; ".join(f"{label}: {name}" for label, name in entries.items() if name)
     training = {
-        "data": "; ".join(f"{label}: {name}" for label, name in entries.items() if name),
+        "data": data,
         "command": config.command(init),
         "configuration": config_toml(with_full_model(config, network)),
         "steps": step,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -27,11 +27,12 @@ from vidrestore.lab.training.config import (
     RunConfig,
     TrainingConfig,
 )
-from vidrestore.lab.training.data.batches import WHOLE, Share
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.footage import back_and_forth
 from vidrestore.lab.training.data.pairs import HeldOutPairs, HeldOutPictures, task_indices
 from vidrestore.lab.training.data.super_resolution import HeldOutClips
 from vidrestore.lab.training.training_events import Metrics
+from vidrestore.models.dust import Dust
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
@@ -47,7 +48,7 @@ class Objective(ABC):
     fixed_settings: tuple[str, ...] = ("batch", "seed")  # may not change when a run is resumed
     measured, baseline = "crops", "psnr_before"  # names on the card of the weights
 
-    def __init__(self, settings: Any, share: Share = WHOLE) -> None:
+    def __init__(self, settings: Any, share: Share = WHOLE_BATCH) -> None:
         self.settings = settings
         self.share = share
 
@@ -94,6 +95,7 @@ class Objective(ABC):
         """Return the metrics after and before a network; of whole pictures, those of all processes, whose
         sums `average` replaces by their means.
         """
+        # whole pictures are shared by the processes, all else each measures itself
         if not isinstance(held_out, HeldOutPictures):
             return self.metrics(network, held_out), self.metrics_before(held_out)
         device = next(network.parameters()).device
@@ -103,6 +105,10 @@ class Objective(ABC):
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
         """Raise ConfigError if the network can't take the data of a configuration."""
+        return
+
+    def start(self, networks: Iterable[nn.Module], source: BatchSource) -> None:
+        """Initialise the networks of a new run by the data, if its settings ask for that."""
         return
 
 
@@ -121,6 +127,7 @@ class GroupObjective(Objective):
         return {"rate": round(rate, CARD_RATE_DIGITS)} | noise
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
+        # a rate in [parameters] must be that of the measurements
         rate = sensing_rate(network)
         stated = config.parameters.get("rate")
         if rate is not None and stated is not None and abs(stated - rate) > 0.5 * 10**-CARD_RATE_DIGITS:
@@ -128,6 +135,21 @@ class GroupObjective(Objective):
                 f"{config.path}: [parameters] rate is {stated:g}, but model.measurements is a rate of "
                 f"{rate:.{CARD_RATE_DIGITS}g}; remove it: the card follows the measurements"
             )
+        if self.settings.sensing == "principal" and (rate is None or not isinstance(network, Dust)):
+            raise ConfigError(
+                f'{config.path}: training.sensing = "principal" is for DUST with [model] measurements; '
+                "remove it"
+            )
+
+    def start(self, networks: Iterable[nn.Module], source: BatchSource) -> None:
+        """Set the sensing matrix to the principal components of the data, if that is asked for."""
+        if self.settings.sensing == "glorot":
+            return
+        batches = (source.batch(step, self.settings.batch)[0] for step in STARTING_STEPS)
+        groups = torch.cat([batch[:, ::STARTING_STRIDE].double() for batch in batches])
+        for network in networks:
+            dust = cast("Dust", network)
+            dust.set_sensing(principal_components(groups, len(dust.sensing), self.settings).to(dust.sensing))
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
@@ -162,6 +184,7 @@ class PairObjective(Objective):
         return torch.optim.AdamW(parameters, lr=rate, betas=betas, weight_decay=decay, fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
+        # haze is found, all else is removed
         degraded, clean, *tasks = batch
         if clean.shape[1] > degraded.shape[-3]:
             return haze_loss(network, degraded, clean, self.settings)
@@ -171,6 +194,7 @@ class PairObjective(Objective):
         return picture_loss(restored, clean)
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
+        # frames, tasks and crops must be those that the network takes
         data = config.data
         form = PictureForm.of(network)
         frames = data.frames if isinstance(data, PairDataConfig) else 1
@@ -229,6 +253,7 @@ class ClipObjective(Objective):
 
     def check(self, config: RunConfig, network: nn.Module) -> None:
         data = config.data
+        # networks of clips know which sizes they take
         check_size = getattr(network, "check_size", None)
         if check_size and isinstance(data, ClipDataConfig | ClipSetConfig):
             try:
@@ -250,7 +275,7 @@ class ClipObjective(Objective):
         return {f"x{SCALE}": mean_psnr(enlarged, held_out.large.flatten(0, 1) / 255)}
 
 
-def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
+def objective_of(config: RunConfig, share: Share = WHOLE_BATCH) -> Objective:
     """Return the objective of a configuration, for one process's share of the batches."""
     objective: Objective = load(config.kind.objective)(config.training, share)
     if isinstance(config.data, PairSetConfig):
@@ -261,6 +286,9 @@ def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
 GROUPS_AT_ONCE = 200  # groups validated at once
+LEAST_GROUP_ERROR = 3.0  # grey levels squared, 43 dB; groups with a smaller one have less weight in "psnr"
+# principal components: the steps whose batches are taken, every how many frames, rounds of weighting groups
+STARTING_STEPS, STARTING_STRIDE, STARTING_ROUNDS = range(0, 1600, 25), 5, 5
 CARD_RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
@@ -280,13 +308,19 @@ def sensing_rate(network: nn.Module) -> float | None:
 
 
 def restored_groups(
-    network: nn.Module, clean: Tensor, sigma: float, seed: int, settings: TrainingConfig, share: Share = WHOLE
+    network: nn.Module,
+    clean: Tensor,
+    sigma: float,
+    seed: int,
+    settings: TrainingConfig,
+    share: Share = WHOLE_BATCH,
 ) -> Tensor:
     """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share (B', T, N), float32.
 
     The noise depends on `seed` alone (and on the kind of device). With `clip_noise` noisy patches are
     clipped and rounded as in a video file; measurements are not.
     """
+    # the noise is that of the whole batch, the network sees a share of it
     group_network = cast("GroupNetwork", network)
     noisy = measured = group_network.measure(clean)
     clip_and_round = settings.clip_noise and measured is clean
@@ -297,19 +331,43 @@ def restored_groups(
 
 
 def batch_loss(
-    network: nn.Module, clean: Tensor, sigma: float, seed: int, settings: TrainingConfig, share: Share = WHOLE
+    network: nn.Module,
+    clean: Tensor,
+    sigma: float,
+    seed: int,
+    settings: TrainingConfig,
+    share: Share = WHOLE_BATCH,
 ) -> Tensor:
-    """Return the mean squared error of the restored groups, in grey levels; with noise, weighted so that
-    levels count alike. `seed` is that of the noise.
+    """Return the mean squared error of the restored groups, in grey levels, or with the loss "psnr" the mean
+    of its logarithm; with noise, weighted so that levels count alike. `seed` is that of the noise.
     """
     restored = restored_groups(network, clean, sigma, seed, settings, share)
-    error = (restored - clean[share.of(len(clean))]).square().mean()
+    squares = (restored - clean[share.of(len(clean))]).square()
+    if settings.loss == "psnr":
+        logarithm: Tensor = (squares.mean((1, 2)) + LEAST_GROUP_ERROR).log().mean()
+        return logarithm
+    error = squares.mean()
     return error / sigma**LOSS_POWER if sigma else error
+
+
+def principal_components(groups: Tensor, count: int, settings: TrainingConfig) -> Tensor:
+    """Return the (count, N) orthonormal rows A with the least loss of A^T A s for patches s of groups
+    (P, T, N).
+    """
+    weights = groups.new_ones(len(groups))
+    for _ in range(STARTING_ROUNDS if settings.loss == "psnr" else 1):
+        patches = (groups * weights.sqrt()[:, None, None]).flatten(0, 1)
+        vectors: Tensor = torch.linalg.eigh(patches.mT @ patches).eigenvectors  # the strongest last
+        rows = vectors[:, -count:].flip(1).mT
+        rest = groups - groups @ rows.mT @ rows
+        weights = 1 / (rest.square().mean((1, 2)) + LEAST_GROUP_ERROR)  # the derivative of the loss
+    return rows
 
 
 @torch.no_grad()
 def group_psnr(network: nn.Module, groups: Tensor, sigma: float, settings: TrainingConfig) -> float:
     """Return the PSNR (dB) over all (P, T, N) groups, with the same noise every time."""
+    # the sum over all groups, so that parts of any size give the same
     device = next(network.parameters()).device
     squares, count = 0.0, 0
     for index, part in enumerate(groups.split(GROUPS_AT_ONCE)):
@@ -324,6 +382,7 @@ def validation_sigmas(sigmas: tuple[float, ...]) -> tuple[float, ...]:
     """Return the levels to validate at: the single one trained, or the usual ones in the range, or its
     geometric mean if there are none.
     """
+    # the usual levels that the training covers
     low = sigmas[0]
     high = sigmas[-1]
     levels = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
@@ -369,6 +428,7 @@ def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTra
     weighted by its visibility, and a little of `psnr_loss` of the scenes: with that alone a network learns to
     remove too little haze, since errors of the airlight are amplified where it is thick.
     """
+    # the air, the scene behind it, and how much of it is seen
     clean, depth, airlight = truth.split((3, 1, 3), 1)
     with in_precision(hazy.device, settings.precision):
         haze = cast("MBTaylorFormer", network).scattering(hazy)
@@ -399,12 +459,14 @@ def whole_picture(network: nn.Module, picture: Tensor) -> Tensor:
     """Return a picture (3, H, W) in [0, 1] after the network, reflected at the right and bottom to sides that
     the network takes, as in the papers' tables.
     """
+    # reflected to the multiple, then cut to its size again
     height, width = picture.shape[1:]
     multiple = PictureForm.of(network).multiple
-    rows, columns = (
-        torch.from_numpy(back_and_forth(np.arange(-(-side // multiple) * multiple), side))
-        for side in (height, width)
-    )
+    indices = []
+    for side in (height, width):
+        length = -(-side // multiple) * multiple
+        indices.append(torch.from_numpy(back_and_forth(np.arange(length), side)))
+    rows, columns = indices
     padded = picture[:, rows][:, :, columns].to(next(network.parameters()).device)
     restored: Tensor = network(padded[None])[0]
     return restored[:, :height, :width].float().cpu()
@@ -414,6 +476,7 @@ def mean_psnr(pictures: Tensor, reference: Tensor) -> float:
     """Return the mean PSNR (dB) over pictures (N, 3, H, W) in [0, 1], each counted as at most
     MOST_COUNTED_PSNR, so that a crop that needed no restoration doesn't outweigh the others.
     """
+    # few pictures without any error would outweigh all others
     squared = (pictures.double() - reference.double()).square().mean((1, 2, 3))
     squared = squared.clamp(min=10 ** (-MOST_COUNTED_PSNR / 10))
     return float((-10 * squared.log10()).mean())

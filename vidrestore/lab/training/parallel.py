@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, distributed
 
 from vidrestore.errors import VidRestoreError
-from vidrestore.lab.training.data.batches import WHOLE, Share
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, Share
 from vidrestore.restorers.devices import torch_device
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class ProcessGroup:
     ended.
     """
 
-    def __init__(self, share: Share = WHOLE) -> None:
+    def __init__(self, share: Share = WHOLE_BATCH) -> None:
         self.share = share
 
     @property
@@ -47,6 +47,7 @@ class ProcessGroup:
 
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors (one dtype, the same in all processes) by their means over the processes."""
+        # one transfer for all tensors
         parts = list(tensors)
         if self.is_single or not parts:
             return
@@ -97,6 +98,7 @@ def _lost_process_errors() -> Iterator[None]:
 @contextmanager
 def processes(device: str) -> Iterator[tuple[ProcessGroup, torch.device]]:
     """Yield the process group and this process's device, that of its rank for GPUs. Raises OptionError."""
+    # started by torchrun, or alone
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield ProcessGroup(), torch_device(device)

@@ -35,6 +35,7 @@ def recording(
     is missing.
     """
     plot = stem.with_suffix(".svg")
+    # all logs are closed, whatever ends the run
     with ExitStack() as stack:
         board = stack.enter_context(_board(stem.with_suffix(".tensorboard"))) if tensorboard else None
         log = stack.enter_context(closing(StepLog(stem.with_suffix(".log.jsonl"))))
@@ -79,6 +80,7 @@ class StepLog:
             self._append(finite)
 
     def _begin(self, step: int) -> None:
+        # lines of steps that the checkpoint doesn't have are written again
         with _writing(self.path):
             descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT, mode=0o666)
             # unbuffered, so that a line is in the file as soon as it is written
@@ -91,6 +93,7 @@ class StepLog:
 
     def _read(self, step: int) -> int:
         """Load the log up to a step; return the number of bytes read."""
+        # up to the first line that isn't one of ours
         end = 0
         with self.path.open("rb") as stream:
             if stream.read(len(self.heading)) != self.heading:
@@ -127,6 +130,7 @@ class StepLog:
 
     def close(self) -> None:
         if self._stream:
+            # an empty log would look like a run
             is_empty = os.fstat(self._stream.fileno()).st_size <= len(self.heading)
             self._stream.close()
             if is_empty:  # the run failed before its first step
@@ -163,6 +167,7 @@ def _board(folder: Path) -> Iterator[Listener]:
         raise OptionError(
             '`tensorboard` needs a package that is not installed: pip install "vidrestore[tensorboard]"'
         ) from error
+    # writers begin with the run's first event, which names the step
     with ExitStack() as stack:
         writers: list[Any] = []
 
@@ -185,6 +190,7 @@ def training_plot(
     name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]
 ) -> str:
     """Return an SVG of the log loss by step, thinned to means, above the held-out PSNR."""
+    # curves of metrics that are finite everywhere
     positions = [point["step"] for point in curve]
     metrics = {}
     for metric in curve[-1]["psnr"]:
@@ -200,6 +206,7 @@ def training_plot(
 
 def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return at most `POINTS` positions, and log10 of the mean loss around each; skip empty ones."""
+    # mean of a few steps each, at their middle
     size = -(-len(losses) // POINTS) or 1
     positions = []
     means = []

@@ -52,6 +52,7 @@ def foreign(offset: int) -> str:
 def jpeg_segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the marker segments of a JPEG before its scans."""
     for head in islice(iter(lambda: file.read(4), b""), MOST_BLOCKS):
+        # up to the scans, or the first thing that is no marker
         marker, length = struct.unpack(">HH", head) if len(head) == 4 else (0, 0)
         if not 0xFFC0 <= marker < 0xFFFF or marker == 0xFFDA or length < 2:
             return

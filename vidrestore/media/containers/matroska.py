@@ -38,6 +38,7 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
         yield cut_short(lacking)
     for offset, head in _top_elements(file):
         name, data, length = _element(head, 0)
+        # where a block begins in its element, and which track it is of
         block = data
         if name == _BLOCK_GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
             block = _ebml_size(head, data + 1)[1]
@@ -47,6 +48,7 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
         if of_no_track or is_unknown:
             yield foreign(offset)
             return
+        # from here on the tracks are known
         if name == _TRACKS and length <= LARGEST_INDEX:
             entries = _entries(file.bytes(offset + data, length))
             tracks = {_number(track, _TRACK_NUMBER) for _, track in entries} - {0}
@@ -61,6 +63,7 @@ def lacking_bytes(file: FileBytes) -> int:
 def unreadable_tracks(path: str) -> dict[int, str]:
     """Return the encodings of tracks that this FFmpeg can't undo, by the index of the stream."""
     encodings, number = dict[int, str](), 0
+    # the index of a stream counts only the tracks that FFmpeg reads
     with open(path, "rb") as opened:
         file = FileBytes(opened)
         for offset, head in _top_elements(file):
@@ -90,6 +93,7 @@ def _top_elements(file: FileBytes) -> Iterator[tuple[int, bytes]]:
 
 def replace_in_tags(path: Path, text: bytes, other: bytes) -> None:
     """Replace a text in the tags of a finished file by one of the same length, in place. Raises OSError."""
+    # a text of the same length moves nothing in the file
     with path.open("r+b") as opened:
         file = FileBytes(opened)
         for offset, head in _top_elements(file):
@@ -124,6 +128,7 @@ def _number(data: bytes, name: int) -> int:
 
 def _element(data: bytes, offset: int) -> tuple[int, int, int]:
     """Return an element's identifier, the place of its content, and the length of that."""
+    # the number of leading zeros of the first byte states the width
     width = 9 - (data[offset].bit_length() if offset < len(data) else 0)
     identifier = int.from_bytes(data[offset : offset + width], "big")
     length, start = _ebml_size(data, offset + width)
@@ -194,6 +199,7 @@ def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fractio
 
 def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, int]:
     """Return the exact DisplayWidth, DisplayHeight and DisplayUnit for a frame size and an aspect ratio."""
+    # a size in pixels where one side can stay as it is, else only the aspect
     wide, high = width * ratio, height / ratio
     if wide.denominator == 1:
         return int(wide), height, _PIXEL_UNIT
@@ -235,6 +241,7 @@ def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[i
 
 def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> bytes:
     """Return the content of the track header with the display size of one track."""
+    # all of the video's settings but the display size, which follows them
     entries = [element for element in _elements(content, 0, len(content)) if element.id == _TRACK]
     entry = entries[track]
     settings = _elements(content, entry.data, entry.stop)
@@ -251,6 +258,7 @@ def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> byt
 
 def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
     """Return the index of elements with each position in `moved` reduced by `growth`, in unchanged length."""
+    # positions are counted from the segment's content, so that only what moves changes
     out = bytearray(content)
     for seek in _elements(content, 0, len(content)):
         if seek.id != _SEEK:

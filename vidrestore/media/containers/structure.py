@@ -57,6 +57,7 @@ def broken_structure(path: str) -> Iterator[str]:
         return
     with open(path, "rb") as opened:
         file = FileBytes(opened)
+        # by its first bytes; a transport stream by the distance of its marks
         head = file.bytes(0, 3 * max(_TS_PACKETS))
         try:
             for place, magic, walk in _WALKS:
@@ -83,6 +84,7 @@ class _Parts:
 
     def head(self) -> bytes:
         """Return the first bytes of a part, with zeros if it has fewer; none behind the last part."""
+        # zeros up to the end are room that a recorder left
         head = self.file.bytes(self.offset, _PART_HEAD_BYTES)
         ends = not head.strip(b"\0") and self.file.padded(self.offset)
         return b"" if ends else head.ljust(_PART_HEAD_BYTES, b"\0")
@@ -136,6 +138,7 @@ def _mp4(file: FileBytes) -> Iterator[str]:
 
 def _boxes(file: FileBytes, offset: int, stop: int) -> Iterator[tuple[int, bytes, int]]:
     """Yield the place, kind and length of boxes, up to one that is shorter than its head."""
+    # up to a box that can't be one
     length = 8
     while length >= 8 and offset + 8 <= stop:
         length, kind = file.number(offset, 4), file.bytes(offset + 4, 4)
@@ -172,6 +175,7 @@ def _inner_boxes(file: FileBytes, offset: int, stop: int, depth: int = 1) -> Ite
     """Yield a message where a box holds something else than boxes, or too many within each other; wrong sizes
     do no harm in the last one.
     """
+    # only the boxes that hold the tables of samples are entered
     for place, kind, length in _boxes(file, offset, stop):
         if min(kind) < 0x20 or depth > _DEEPEST_BOX:
             yield foreign(place)
@@ -187,6 +191,7 @@ def _index_places(file: FileBytes, offset: int, stop: int) -> set[int]:
     for place, kind, length in _boxes(file, offset, min(stop, file.size)):
         if kind == b"tfra":
             box = file.bytes(place, min(length, LARGEST_INDEX)).ljust(24, b"\0")
+            # the table's own widths of numbers give the size of an entry
             number = 8 if box[8] else 4
             sizes, count = struct.unpack_from(">II", box, 16)
             entry = 2 * number + sum((sizes >> shift & 3) + 1 for shift in (4, 2, 0))
@@ -197,6 +202,7 @@ def _index_places(file: FileBytes, offset: int, stop: int) -> set[int]:
 
 def _avi(file: FileBytes) -> Iterator[str]:
     """Check chunks, which must be those of declared streams."""
+    # what the file says of itself: its length and its number of streams
     streams, stop = 100, 0
     offset, after = 0, b""
     if (lacking := 8 + file.little(4, 4) - file.size) > 0:
@@ -210,6 +216,7 @@ def _avi(file: FileBytes) -> Iterator[str]:
             stop = offset + 8 + length if length else file.size
         if kind == b"avih":
             streams = int.from_bytes(head[32:36], "little")
+        # between packets (movi) only chunks of declared streams may lie
         is_generic = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
         is_ours = kind[:2].isdigit() and int(kind[:2]) < streams and kind.replace(b"_", b"").isalnum()
         is_whole = offset + 8 + length <= file.size
@@ -225,6 +232,7 @@ def _avi(file: FileBytes) -> Iterator[str]:
 
 def _transport_stream(file: FileBytes, size: int, first: int) -> Iterator[str]:
     """Check that packets are in step, and that their counters rise in each stream."""
+    # in parts, each with the last packet of every stream of the part before
     counters = _Counters()
     for chunk in range(0, file.size, _TS_CHUNK * size):
         data = file.bytes(chunk, _TS_CHUNK * size)
@@ -305,6 +313,7 @@ class _Counters:
 
 def _flv(file: FileBytes) -> Iterator[str]:
     """Check tags; the first may state the size of the file."""
+    # a tag with metadata may state the length of the whole file
     parts = _Parts(file, "tag", start=file.number(5, 4) + 4, slack=4)
     while head := parts.head():
         kind, length = head[0] & 0x1F, 11 + int.from_bytes(head[1:4], "big")
@@ -320,6 +329,7 @@ def _flv(file: FileBytes) -> Iterator[str]:
 
 def _asf(file: FileBytes) -> Iterator[str]:
     """Check the header's number of packets, all of one size."""
+    # the header's count, all packets of one size
     stop = file.little(16, 8)
     header = file.bytes(0, min(stop, LARGEST_INDEX))
     place = header.find(_ASF_PROPERTIES)
@@ -332,6 +342,7 @@ def _asf(file: FileBytes) -> Iterator[str]:
     room = (file.size - first) // size
     if room < count:
         yield cut_short((count - room) * size)
+    # packets begin alike and hold payloads that fit
     kind = file.number(first)
     for offset in range(first, first + min(room, count) * size, size):
         packet = file.bytes(offset, size)
@@ -345,6 +356,7 @@ def _fits(packet: bytes) -> bool:
     def width(kinds: int, place: int) -> int:
         return (0, 1, 2, 4)[kinds >> place & 3]
 
+    # the widths of the fields that follow are in the flags
     offset = 1 + (packet[0] & 0xF) if packet[0] & 0x80 else 0
     flags, kinds = packet[offset : offset + 2].ljust(2, b"\0")
     offset += 2 + width(flags, 5) + width(flags, 1) + width(flags, 3) + 6
@@ -364,6 +376,7 @@ def _fits(packet: bytes) -> bool:
 
 def _ogg(file: FileBytes) -> Iterator[str]:
     """Check pages: checksums, numbers in each stream, and the mark of the last one."""
+    # by pages, whose own checksum is left out of the sum
     parts, numbers, ended = _Parts(file, "page"), dict[int, int](), set[int]()
     while head := parts.head():
         offset, count = parts.offset, file.number(parts.offset + 26)
@@ -375,6 +388,7 @@ def _ogg(file: FileBytes) -> Iterator[str]:
         crc = zlib.crc32(unsigned.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
         if int(f"{crc:032b}"[::-1], 2) != checksum:
             yield f"the checksum of the page at byte {offset} is wrong"
+        # numbers follow each other in a stream until it ends
         follows = serial in numbers and not flags & 2
         if follows and number != (numbers[serial] + 1) % (1 << 32):
             yield f"pages are missing before byte {offset}, by their numbers"
@@ -393,6 +407,7 @@ def _gif(file: FileBytes) -> Iterator[str]:
     def table(flags: int) -> int:
         return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
+    # a table of colours may follow the head and each picture
     parts = _Parts(file, "block", start=13 + table(file.number(10)))
     while (head := parts.head()) and head[0] != 0x3B:
         is_image, is_extension = head[0] == 0x2C, head[0] == 0x21 and head[1] in _GIF_LABELS
@@ -408,6 +423,7 @@ def _png(file: FileBytes) -> Iterator[str]:
     """Check chunks with checksums up to IEND, and the number of frames."""
     parts, promised, frames = _Parts(file, "chunk", start=8), 0, 0
     while head := parts.head():
+        # each chunk ends with its checksum
         offset, (length, kind) = parts.offset, struct.unpack_from(">I4s", head)
         parts.skip(12 + length)
         if zlib.crc32(file.bytes(offset + 4, length + 4)) != file.number(offset + 8 + length, 4):
@@ -429,6 +445,7 @@ def _ivf(file: FileBytes) -> Iterator[str]:
         first = last if not frames else first
         frames += 1
         parts.skip(12 + length)
+    # an encoder may promise ticks for frames
     promised, reach = file.little(24, 4), last + (last - first) // max(1, frames - 1)
     if frames < promised and reach < promised:
         yield f"the file is cut short: the header promises {promised} frames or ticks"
@@ -437,6 +454,7 @@ def _ivf(file: FileBytes) -> Iterator[str]:
 def _mxf(file: FileBytes) -> Iterator[str]:
     """Check triplets of key, length and value up to the footer that the partitions' heads point to."""
     parts, footer = _Parts(file, "packet"), 0
+    # a key of 16 bytes, the length in a width of its own
     while head := parts.head():
         width = head[16] & 0x7F if head[16] & 0x80 else 0
         length = int.from_bytes(head[17 : 17 + width], "big") if width else head[16]
@@ -461,6 +479,7 @@ def _real(file: FileBytes) -> Iterator[str]:
 
 
 def _real_packets(file: FileBytes, offset: int, stop: int) -> Iterator[str]:
+    # packets state their length, and the head their number
     promised, count = file.number(offset + 10, 4), 0
     offset += _REAL_DATA_HEAD
     while offset + 12 <= stop and (count < promised or not promised):
@@ -496,6 +515,7 @@ def _program_stream(file: FileBytes) -> Iterable[str]:
 
 def _dv(file: FileBytes) -> Iterable[str]:
     """Check frames, which all have one size by their format (SMPTE 314M and 370M: system and signal type)."""
+    # the size follows from the first frame
     size = _DV_FRAMES.get((file.number(3) >> 7, file.number(451) & 0x1F), 0)
     parts = _Parts(file, "frame")
     while size and (head := parts.head()):
@@ -516,6 +536,7 @@ def _obu(file: FileBytes) -> Iterable[str]:
     """Check units (AV1 bitstream specification, 5.3 and 4.10.5)."""
     parts = _Parts(file, "unit")
     while head := parts.head():
+        # seven bits of the length a byte, as long as the eighth is set
         start = 1 + (head[0] >> 2 & 1)
         width = next((count for count in range(1, 9) if head[start + count - 1] < 0x80), 8)
         length = sum((head[start + place] & 0x7F) << 7 * place for place in range(width))

@@ -29,6 +29,7 @@ class Cut:
 
     def keeps(self, packet: Packet[Any]) -> bool:
         """Return True if the packet belongs to the span; a subtitle that reaches beyond it is shortened."""
+        # what has no time belongs everywhere, a cover to the beginning
         start = seconds(packet, packet.pts if packet.pts is not None else packet.dts)
         if start is None:
             return True
@@ -46,6 +47,7 @@ class Cut:
         return (self.start is None or time >= self.start) and (self.stop is None or time < self.stop)
 
     def _shortened(self, packet: Packet[Any], start: Fraction) -> bool:
+        # shown from the cut to the cut, in whole ticks
         end = start + (packet.duration or 0) * packet.time_base
         new_start = start if self.start is None else max(start, self.start)
         new_end = end if self.stop is None else min(end, self.stop)
@@ -61,6 +63,7 @@ class Cut:
 
     def _decodable(self, packet: Packet[Any], start: Fraction) -> bool:
         """Return True for a packet after the first key frame, decoded before the end of the span."""
+        # before its first key frame further video can't be decoded
         if self.start is not None:
             if packet.stream_index not in self._keys and packet.is_keyframe and start >= self.start:
                 self._keys[packet.stream_index] = start
@@ -77,6 +80,7 @@ class Cut:
     def chapters(self, chapters: list[Any]) -> list[Any]:
         """Return the chapters that overlap the span, clipped to it, with times relative to its beginning."""
         clipped = []
+        # clip each chapter, in its own ticks
         origin = self.start or 0
         for chapter in chapters:
             base = Fraction(chapter["time_base"])
@@ -96,6 +100,7 @@ def later_code(code: str, count: int, rate: Fraction) -> str | None:
     match, nominal = re.fullmatch(r"(\d+):(\d\d):(\d\d)([:;.])(\d\d)", code), round(rate)
     if not match or int(match[5]) >= nominal:
         return None
+    # count on frame by frame: which numbers are left out depends on the minute
     hours, minutes, clock, number = (int(match[group]) for group in (1, 2, 3, 5))
     clock += 3600 * hours + 60 * minutes  # in seconds
     omitted = 0 if match[4] == ":" else nominal // 15  # numbers of a minute

@@ -44,6 +44,7 @@ class Damage:
     def sentence(self) -> str | None:
         """All signs in one line for the user, "the source is damaged: ..."; None without one."""
         self.walk()
+        # the most certain signs first
         parts = []
         if self.missing_frames:
             parts.append(f"{self.missing_frames} frame{'s' * (self.missing_frames > 1)} could not be decoded")
@@ -83,6 +84,7 @@ class Holes:
     def add(self, packet: Packet[VideoStream]) -> None:
         if not self.counts or packet.dts is None:
             return
+        # a gap is longer than a packet lasts, and than its container may leave out
         duration = packet.duration or 0
         if self._first is None:
             self._first = packet.dts
@@ -95,6 +97,7 @@ class Holes:
 
     def messages(self) -> Iterator[str]:
         """Yield a message for each hole; complete when all packets were added."""
+        # only against the mean is it known which gaps are unusual
         mean = (self._last - (self._first or 0)) / max(1, self._number)
         for place, ticks in self._gaps:
             if self.exact or ticks > _UNUSUAL * mean:
@@ -114,6 +117,7 @@ class PictureCount:
 
     def add_packet(self, packet: Packet[VideoStream], time: int | None) -> None:
         """Count a packet sent to the decoder; `time` is when its picture is due, None if unknown."""
+        # what comes before the first key frame isn't counted
         if not self._started:
             if not packet.is_keyframe:
                 # packets before a recording's first key frame can't be decoded, which isn't damage
@@ -134,6 +138,7 @@ class PictureCount:
         """Count a decoded frame; frames come in the order of their pts, so pictures due earlier are lost."""
         if self._floor is not None and pts < self._floor:
             return
+        # pictures due before this one did not come
         self.frames += 1
         self._interlaced += interlaced
         if pts in self._due:

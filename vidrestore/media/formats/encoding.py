@@ -50,6 +50,7 @@ class Encoder:
     @classmethod
     def opened(cls, choice: EncoderChoice, video: VideoInfo) -> Self:
         """Open an encoder without a file, with the same settings as in a file."""
+        # set all before it is opened
         context: Any = av.CodecContext.create(choice.encoder, "w")
         context.bit_rate, context.framerate = 0, _encoder_rate(choice, video)
         context.options = choice.settings
@@ -75,6 +76,7 @@ class Encoder:
 
     def _packets(self, video_frame: VideoFrame | None) -> Iterator[Packet[Any]]:
         for packet in self.context.encode(video_frame):
+            # packets come in decoding order, with the durations of their pictures
             assert packet.pts is not None
             if self.frames <= self.choice.row.wrong_dts:
                 packet.dts = packet.pts
@@ -105,6 +107,7 @@ def _encoder_rate(choice: EncoderChoice, video: VideoInfo) -> Fraction:
 def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
     """Set the properties of an encoder's input."""
     os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 would print its settings and errors to stderr
+    # tags are those of the frames as they are encoded
     colour = as_encoded(video, choice).colour
     context.height, context.width = video.height, video.width
     context.pix_fmt = choice.pix_fmt
@@ -126,6 +129,7 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
     """Copy a frame into FFmpeg's; its planes must have the sizes and sample type of `pix_fmt`."""
     height, width = frame.planes[0].shape
     video_frame, layout = av.VideoFrame(width, height, pix_fmt), layout_of(pix_fmt)
+    # into FFmpeg's own planes, where samples may lie apart or in high bits
     for samples, plane in zip(layout.samples, frame.planes, strict=True):
         target: Any = video_frame.planes[samples.plane]
         rows = np.frombuffer(target, layout.stored).reshape(target.height, -1)
@@ -141,6 +145,7 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
 
 def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
     """Raise MediaError unless a frame's planes have the video's depth and size."""
+    # sizes and sample types, before FFmpeg reads beyond a plane
     planes = range(video.format.plane_count)
     expected = [video.format.plane_size(plane, video.height, video.width) for plane in planes]
     shapes = [plane.shape for plane in frame.planes]
@@ -200,6 +205,7 @@ def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[
 def _trial_pictures(choice: EncoderChoice, video: VideoInfo) -> Iterator[VideoFrame]:
     video = as_encoded(video, choice)
     pixels = video.format
+    # grey pictures, in the middle of the range
     kind = np.uint8 if pixels.depth == 8 else np.uint16
     sizes = [pixels.plane_size(plane, video.height, video.width) for plane in range(pixels.plane_count)]
     planes = tuple(np.full(size, 128 * int(pixels.unit), kind) for size in sizes)

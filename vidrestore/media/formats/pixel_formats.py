@@ -143,6 +143,7 @@ def _packed_samples(pattern: tuple[str, ...]) -> tuple[PlaneSamples, ...]:
 
 def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | None) -> PixelFormat:
     letters = "".join(pattern or ())
+    # the family and subsampling name the planar format of the same samples
     alpha = "a" in letters if pattern else any(part.is_alpha for part in description.components)
     family: Family = "gray" if len(description.components) - alpha == 1 else "yuv"
     if description.is_rgb:
@@ -163,6 +164,7 @@ def planes_of(frame: VideoFrame) -> tuple[NDArray[Any], ...]:
     MediaError as `layout_of` does, and for a palette with transparent colours.
     """
     stored, layout = frame.planes, layout_of(frame.format.name)
+    # formats of a few bits per colour are widened to 8
     if layout.fields:
         values = _take(stored[0], PlaneSamples(0), layout, frame.height, frame.width)
         if layout.stored.itemsize == 1:
@@ -177,6 +179,7 @@ def planes_of(frame: VideoFrame) -> tuple[NDArray[Any], ...]:
 
 def _coloured(values: NDArray[Any], palette: VideoPlane) -> NDArray[Any]:
     colours: NDArray[Any] = np.frombuffer(cast(Any, palette), np.uint32, 256)[values]
+    # transparent colours would need a plane of their own
     alpha = colours >> 24
     if alpha.max() > 0 and alpha.min() < 255:  # some files have 0 everywhere
         raise MediaError(
@@ -213,6 +216,7 @@ def _stored(
 ) -> NDArray[Any]:
     """Return a view of the samples of a delivered plane as they are stored."""
     line = abs(plane.line_size)
+    # rows as they lie in memory, then the plane's own samples of each
     rows = np.frombuffer(cast(Any, plane), np.uint8).reshape(-1, line)
     if plane.line_size < 0:  # stored bottom-up; PyAV's buffer begins at the lowest address
         rows = rows[::-1]
@@ -246,6 +250,7 @@ def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
 
     That is `video` itself, unless pictures become a video or a video becomes pictures.
     """
+    # JPEG and videos made of pictures have colours of their own
     pixels = layout_of(choice.pix_fmt).format
     if choice.encoder == "mjpeg":
         colour = replace(video.colour, matrix=BT601, range=_FULL_SAMPLES, chroma_location=_CENTRE_CHROMA)
@@ -265,6 +270,7 @@ def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
 def converted(frame: Frame, video: VideoInfo, target: VideoInfo) -> Frame:
     """Convert a frame of `video` to the samples of `target`."""
     if _interpretation(video.colour) == _interpretation(target.colour):
+        # the same colours: only the number of bits may differ
         if video.format == target.format:
             return frame
         if _is_deeper(target.format, video.format):
@@ -283,6 +289,7 @@ def _deepened(frame: Frame, video: VideoInfo, depth: int) -> tuple[NDArray[Any],
     """
     pixels, planes = video.format, []
     shift = depth - pixels.depth
+    # the highest bits are repeated where white must stay white
     for number, plane in enumerate(frame.planes):
         is_alpha = pixels.alpha and number == len(frame.planes) - 1
         is_full_luma = video.colour.range == _FULL_SAMPLES and number == 0
@@ -301,6 +308,7 @@ def _interpretation(colour: ColourTags) -> tuple[int, ...]:
 def _planes(frame: Frame, video: VideoInfo, target: VideoInfo) -> tuple[NDArray[Any], ...]:
     from vidrestore.pixels.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 
+    # by way of R'G'B', as both sides define their colours by it
     source = planes_to_grey(frame.planes, video.format)
     rgb = yuv_to_rgb(source, video.format, video.colour, video.height)
     planes = list(rgb_to_yuv(rgb, target.format, target.colour, video.height))

@@ -73,6 +73,7 @@ def read_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
     """
     unnamed: list[str] = []
     frame, side_data = _without_profile(frame, stream)
+    # a kind without a name hides all others, so it is taken out and the rest is read
     while True:
         try:
             container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
@@ -99,6 +100,7 @@ def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame
     if stream.codec_context.name not in _NAMING_PROFILES:
         return frame, {}
     kind = Type.ICC_PROFILE.value
+    # first see whether there is a profile, by a filter
     try:
         profile_frame = filtered(stream, frame, ("sidedata", f"mode=select:type={kind}"))
     except BlockingIOError:  # the filter let nothing through
@@ -109,6 +111,7 @@ def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame
 def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
     """Pass a frame through FFmpeg's filters, (name, options) each."""
     graph = Graph()
+    # a graph of its own, for this one frame
     source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
     nodes = [graph.add(*node) for node in (*filters, ("buffersink",))]
     graph.link_nodes(source, *nodes).configure()
@@ -120,6 +123,7 @@ def mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
     """Return the mastering display as ten fractions; None if it is missing or incomplete."""
     if data is None:
         return None
+    # all or nothing: half of a description would be wrong
     *numbers, has_primaries, has_luminance = struct.unpack_from("=22i", data)  # 10 rationals, then two flags
     if not (has_primaries and has_luminance) or not all(numbers[1::2]):
         return None
@@ -147,6 +151,7 @@ def hdr_settings(row: EncoderRow, video: VideoInfo) -> dict[str, str]:
     if row.hdr is None:
         return {}
     option, display, light, in_steps = row.hdr
+    # in the encoder's own words
     parts = []
     if video.mastering_display:
         parts.append(f"{display}={_display(video.mastering_display, in_steps=in_steps)}")

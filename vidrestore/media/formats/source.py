@@ -32,7 +32,7 @@ MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".web
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
 PICTURE_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "tiff", ".tiff": "tiff"}
-PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
+NUMBERED_PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
 KINDS = {
     ".jpg": "jpeg_pipe", ".jpeg": "jpeg_pipe", ".png": "png_pipe", ".tif": "tiff_pipe", ".tiff": "tiff_pipe",
     ".webp": "webp_pipe", ".bmp": "bmp_pipe", ".avif": "avif",
@@ -105,6 +105,7 @@ class _Named:
     @classmethod
     def of(cls, value: str | os.PathLike[str] | Self) -> Self:
         """Parse a name, or return it if it is parsed. Raises MediaError if it is empty or has a NUL."""
+        # a name is parsed once, where it enters
         name = os.fspath(value) if isinstance(value, str | os.PathLike) else value
         if not isinstance(name, str) or not name or "\0" in name:
             raise MediaError(f"{name!r}: not the name of a file; expected a text without NUL, or a path")
@@ -136,12 +137,14 @@ class _Named:
 
     def existing(self) -> dict[int, str]:
         """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
+        # a pattern without its number is a plain name
         path = self.path
         if not _NUMBER_FIELD.search(path.name):
             return {1: self.name} if os.path.isfile(path) else {}  # False for a name that is too long
         before, after = _NUMBER_FIELD.sub("\0", path.name, count=1).split("\0")
         paths = {}
         for name in _names(path.parent):
+            # only names that the pattern would write itself
             middle = name[len(before) : len(name) - len(after)]
             fits = name.startswith(before) and name.endswith(after) and middle.isdecimal()
             if fits and self.numbered(int(middle)).name == name:
@@ -221,7 +224,7 @@ class Target(_Named):
         if self.is_pipe:
             return Y4M
         if self.holds_pictures:
-            return PICTURES
+            return NUMBERED_PICTURES
         if self.suffix not in MUXERS:
             problem = "the name has no suffix, which chooses the container"
             if self.suffix:
@@ -249,6 +252,7 @@ class Target(_Named):
         """Refuse a file or pictures as `check_output` does, pictures of a kind that can't be written, or a
         rate for a file. Raises OutputExistsError, MediaError or OptionError.
         """
+        # a pipe has no name that could be taken
         if self.container == Y4M:
             return
         if self.is_pattern and self.suffix not in PICTURE_ENCODERS:
@@ -287,6 +291,7 @@ def unread(paths: Iterable[str]) -> str | None:
     """Return a sentence on files of kinds that are not read, by their suffixes: pictures with the way out,
     then others; None without one. Hidden files and those of vidrestore don't count.
     """
+    # count the suffixes of what a user may have expected to be restored
     names = (Path(path).name for path in paths)
     suffixes = [Path(name).suffix.lower() for name in names if name[0] != "." and "vidrestore" not in name]
     ways = defaultdict[str, list[str]](list)
@@ -302,6 +307,7 @@ def unread(paths: Iterable[str]) -> str | None:
 def kind_by_content(path: str) -> str | None:
     """Return the demuxer of a picture by its first bytes; None for another file. Raises OSError."""
     with open(path, "rb") as file:
+        # containers whose kind stands behind their length come first
         start = file.read(12)
     if start[:4] + start[8:] == b"RIFFWEBP":
         return "webp_pipe"
@@ -331,6 +337,7 @@ def foreign_content(path: str) -> str | None:
 
 
 def _find_pictures(source: str) -> Pictures | None:
+    # a folder, a picture, a pattern, or a glob
     if os.path.isdir(source):
         return _in_order(source, [os.path.join(source, name) for name in _names(Path(source))])
     suffix = Path(source).suffix.lower()
@@ -391,6 +398,7 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
 
 def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
     """Return the pattern and the numbers of names that are alike but for one number; else None."""
+    # all names must be alike but for their number
     parts = [_NUMBERED.fullmatch(Path(path).name) for path in files]
     names = {(part[1], part[3]) for part in parts if part}
     if None in parts or len(names) > 1:
@@ -405,6 +413,7 @@ def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
 def pattern_of(paths: Iterable[str]) -> str | None:
     """Return the pattern of pictures in one folder whose numbers follow each other; else None."""
     files = sorted(paths, key=natural_order)
+    # numbers that follow each other
     folders = {*map(os.path.dirname, files)}
     numbering = _numbering(files) if len(files) > 1 and len(folders) == 1 else None
     if numbering is None or any(other - one != 1 for one, other in pairwise(numbering[1])):
@@ -420,6 +429,7 @@ def natural_order(path: str) -> list[tuple[int, str]]:
 
 def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:
     """Raise MediaError for a number that two pictures have, and for the first numbers that none has."""
+    # the first gap is enough to say what is missing
     for one, other in pairwise(numbers):
         if one == other:
             raise MediaError(f"{source}: two pictures have the number {one}; remove one of them")
@@ -435,6 +445,7 @@ def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:
 
 def _identity_of_pictures(pictures: Pictures) -> SourceIdentity:
     """Return the identity of all pictures together: their names, sizes and times."""
+    # many pictures, each by what the file system tells of it
     names, size, modified = hashlib.sha256(), 0, 0
     for path in pictures.files:
         try:

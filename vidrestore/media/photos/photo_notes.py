@@ -65,6 +65,7 @@ class PhotoNotes:
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""
+        # only what the target has a place for, and what is true of the upright picture
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
         exif = b"" if "exif" in drop or choice.encoder == "tiff" else upright(self.exif)
         texts = b"" if "exif" in drop or choice.encoder != "png" else self.texts
@@ -79,6 +80,7 @@ class PhotoNotes:
 
 def read_notes(path: str) -> PhotoNotes:
     """Return the notes of a picture, of a TIFF without EXIF; none if they can't be read. Raises OSError."""
+    # each kind of file has a place of its own for them
     if kind_by_content(path) == HEIF:
         return PhotoNotes(*heif_notes(path)[:2])
     if kind_by_content(path) == AVIF:
@@ -137,6 +139,7 @@ def check_text(path: str) -> None:
     with open(path, "rb") as file:
         if not file.read(8).startswith(b"\x89PNG"):
             return
+        # a note of some kilobytes may inflate to gigabytes
         count = inflated = 0
         for kind, size in _chunks(file):
             count += kind in _TEXTS
@@ -156,6 +159,7 @@ def check_text(path: str) -> None:
 def jpeg_end(data: bytes) -> int | None:
     """Return the place behind the marker that ends a JPEG; None if it lacks one, 0 for other files."""
     offset = 2
+    # from marker to marker, over what lies between
     if not data.startswith(b"\xff\xd8"):
         return 0
     while match := _MARKER.search(data, offset):
@@ -195,6 +199,7 @@ def _directories(file: BinaryIO, order: str) -> Iterator[tuple[bytearray, dict[i
     """Yield a TIFF's directories, each with the places of its entries by their tags."""
     directories, place = set[int](), 4
     with suppress(struct.error, ValueError):  # a place beyond the end
+        # directories are chained; a chain that closes would never end
         while True:
             file.seek(place)
             (directory,) = struct.unpack(f"{order}I", file.read(4))
@@ -212,6 +217,7 @@ def _pages(file: BinaryIO, order: str) -> list[str | None]:
     aren't smaller copies or masks.
     """
     pages = []
+    # a page counts unless it is a smaller copy or a mask of another
     for data, places in _directories(file, order):
         flags = sum(_values(file, order, data, places, _SUBFILE))
         if not flags & _COPY_OR_MASK:
@@ -229,6 +235,7 @@ def _odd_forms(file: BinaryIO, order: str, data: bytearray, places: dict[int, in
 def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int], tag: int) -> list[int]:
     """Return the numbers of a tag in a directory of a TIFF; none if it isn't there, or beyond the end."""
     with suppress(struct.error, KeyError):
+        # small values lie in the entry, others at the place that it names
         kind, count = struct.unpack_from(f"{order}HI", data, places[tag] + 2)
         letter = "H" if kind == _SHORT_TYPE else "I"
         form = f"{order}{min(count, _MOST_SAMPLES)}{letter}"
@@ -241,6 +248,7 @@ def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int],
 
 def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
     exif, per_inch = b"", tuple[float, ...]()
+    # a profile may be cut into numbered blocks
     blocks, count = dict[int, bytes](), 0  # of the profile, by their numbers
     for marker, data in jpeg_segments(file):
         has_density = data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _JFIF_UNITS
@@ -259,6 +267,7 @@ def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
 def _tiff_notes(file: BinaryIO, order: str) -> PhotoNotes:
     data, places = next(_directories(file, order), (bytearray(), {}))
     profile = b""
+    # the profile, then the resolution; either may be missing
     with suppress(struct.error, KeyError):
         size, place = struct.unpack_from(f"{order}II", data, places[_ICC] + 4)
         file.seek(place)
@@ -283,6 +292,7 @@ def _density(per_inch: Iterable[float]) -> tuple[float, ...]:
 
 def _webp_notes(file: BinaryIO) -> PhotoNotes:
     blocks = {b"EXIF": b"", b"ICCP": b""}
+    # blocks with their kind and size, padded to even places
     for head in islice(iter(lambda: file.read(8), b""), MOST_BLOCKS):
         kind, size = struct.unpack("<4sI", head.ljust(8, b"\0"))
         place = file.tell() + size + size % 2
@@ -294,12 +304,14 @@ def _webp_notes(file: BinaryIO) -> PhotoNotes:
 
 def _png_notes(file: BinaryIO) -> PhotoNotes:
     chunks, texts = {b"eXIf": b"", b"iCCP": b"", b"pHYs": b""}, b""
+    # known chunks, and texts that aren't those of an editor
     for kind, size in _chunks(file):
         if kind in chunks and size <= _LARGEST_PROFILE:
             chunks[kind] = file.read(size)
         elif kind in _TEXTS and len(texts) + size <= _LARGEST_PROFILE:
             text = file.read(size)
             texts += b"" if text.startswith(_OF_EDITORS) else _chunk(kind, text)
+    # the profile is compressed behind its name
     chunk, stream = chunks[b"iCCP"], zlib.decompressobj()
     try:  # a name, 0, the method 0, and a stream of zlib
         profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)
@@ -312,6 +324,7 @@ def _png_notes(file: BinaryIO) -> PhotoNotes:
 
 def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
     """Return EXIF of an upright picture of `size` (height, width) without thumbnail; b"" if unreadable."""
+    # the size and orientation in it must be those of the restored picture
     order = _ORDERS.get(exif[:4])
     if order is None or len(exif) > _LARGEST_EXIF:
         return b""
@@ -362,6 +375,7 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
 
 
 def _png_with(picture: bytes, notes: PhotoNotes) -> bytes:
+    # chunks go right behind the header
     width, height = struct.unpack_from(">II", picture, 16)
     exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
     added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
@@ -375,6 +389,7 @@ def _png_with(picture: bytes, notes: PhotoNotes) -> bytes:
 
 
 def _jpeg_with(picture: bytes, notes: PhotoNotes) -> bytes:
+    # notes go in front, behind JFIF's block
     segments = dict(jpeg_segments(io.BytesIO(picture[2:])))
     (frame,) = (segments[marker] for marker in _SIZE_MARKERS if marker in segments)
     exif = upright(notes.exif, struct.unpack_from(">HH", frame, 1))
@@ -393,6 +408,7 @@ def _jpeg_with(picture: bytes, notes: PhotoNotes) -> bytes:
 
 def _with_resolution(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
     """Return a TIFF of FFmpeg's, which always has pixels per inch, with these."""
+    # the numbers are stored as fractions, at the places of the old ones
     places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
     for tag, resolution in zip(_RESOLUTIONS, per_inch, strict=True):
         (place,) = struct.unpack_from(f"{order}I", data, places[tag] + 8)
@@ -403,6 +419,7 @@ def _with_resolution(data: bytearray, order: str, per_inch: tuple[float, ...]) -
 
 def _with_profile(data: bytearray, order: str, profile: bytes) -> bytes:
     """Return a TIFF of one page with a colour profile, and its directory, behind it."""
+    # a new directory behind the data, as the old one has no room
     places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
     data += bytes(len(data) % 2)
     entries = {tag: bytes(data[place : place + 12]) for tag, place in places.items()}

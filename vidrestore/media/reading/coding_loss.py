@@ -90,7 +90,7 @@ class Loss(NamedTuple):
 NO_LOSS = Loss()
 # The sigma that denoises best, of luma and of chroma: factor and exponent of the quantiser's error, and the
 # least error that is worth it
-FITS = {
+FITS = {  # by codec
     "h264": ((0.8, 0.75, 2.1), (0.95, 0.4, 1.1)),
     "mpeg": ((1.05, 0.87, 0.9), (1.1, 0.65, 1.0)),
     "vp9": ((1.0, 0.63, 1.0), (0.6, 0.5, 2.8)),
@@ -126,11 +126,13 @@ def loss_of(picture: VideoFrame, video: VideoInfo) -> Loss | None:
 def loss_by_parameters(data: bytes, depth: int) -> Loss | None:
     """Return the loss by the bytes of an AVVideoEncParams; None if they hold no quantiser that is known."""
     count, offset, size, kind, quantiser, *deltas = _PARAMETERS_HEAD.unpack_from(data)
+    # the quantiser of the frame, changed by the mean of its blocks
     mean = float(quantiser)
     if count:
         blocks = np.frombuffer(data, np.uint8, count * size, offset).reshape(count, size)
         numbers = blocks[:, : 4 * _BLOCK_NUMBERS].copy().view(np.int32)
         mean += float(numbers[:, -1].mean())
+    # each codec has a scale of its own
     if kind == _H264_PARAMETERS:
         scale = 2.0 ** (8 - depth)
         deeper = 6 * (depth - 8)  # what deeper samples add to both quantisers
@@ -189,6 +191,7 @@ def jpeg_planes(data: bytes) -> tuple[JpegPlane, ...]:
 
 def loss_by_tables(planes: tuple[JpegPlane, ...]) -> Loss:
     """Return the loss of a JPEG of at least one component."""
+    # low frequencies decide what is seen, and are rarely rounded to nothing
     low = _ZIGZAG[:LOW_FREQUENCIES]
     steps = [float(np.mean(plane.steps.flatten()[low])) for plane in planes]
     return _loss("jpeg", steps[0], steps[min(1, len(steps) - 1)])
@@ -201,6 +204,7 @@ def block_steps(planes: tuple[JpegPlane, ...], pixels: PixelFormat) -> tuple[NDA
     if pixels.family == "rgb" or len(planes) != pixels.plane_count:
         return ()
     luma, *chroma = planes
+    # sampling factors grow from the coarsest plane, shifts from the finest
     across, down = pixels.chroma_width_shift, pixels.chroma_height_shift
     shifted = {(plane.across << across, plane.down << down) for plane in chroma}
     return tuple(plane.steps for plane in planes) if shifted <= {(luma.across, luma.down)} else ()
@@ -217,6 +221,7 @@ def bits_per_pixel(source: SourceInfo) -> float | None:
 
 def loss_by_bits(source: SourceInfo) -> Loss:
     """Return the loss by bits per pixel, for codecs without known quantisers; none for lossless ones."""
+    # codecs for editing take so many bits that the rule would see no loss
     codec = source.video.codec
     bits = None if source.pictures or is_lossless(codec) else bits_per_pixel(source)
     if bits is None:
@@ -234,6 +239,7 @@ def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
         return "compressed", "gif has few colours"
     if is_lossless(codec):
         return "clean", f"{codec} has no losses"
+    # a codec of which nothing is known counts as lossy
     by_bits = codec in EFFICIENCY and bool(loss or bits_per_pixel(source))
     if codec not in WITH_QUANTISERS and not by_bits:
         return "compressed", codec

@@ -100,6 +100,7 @@ class PacketClock:
             self._reached = self._before
         reached = self._before = self._reached
 
+        # a key frame that comes before all others in both clocks sets them back
         moved = self.restarts[-1][1] if self.restarts else 0
         is_earlier = packet.dts < reached.dts and packet.pts + moved <= reached.pts
         self._is_set_back = packet.is_keyframe and is_earlier
@@ -109,6 +110,7 @@ class PacketClock:
             self.restarts.append((reached.pts, moved))
             latest, restart = packet.dts, tuple(self._recent)
 
+        # from here on times are those of one clock that rises
         packet.pts, packet.dts = packet.pts + moved, packet.dts + moved
         self._recent.append(packet.pts)
         stop = packet.pts + max(1, packet.duration or 0)
@@ -129,11 +131,13 @@ class PictureTimes:
 
     def due(self, packet: Packet[VideoStream]) -> int | None:
         """Return the time of the picture in a packet, or of the picture that will be shown in its place."""
+        # a raw stream numbers its pictures, from the first that can be decoded
         if self.video.numbered:
             self._sent += bool(self._sent or packet.is_keyframe)
             return self._sent - 1
         if not self.video.by_order:
             return packet.dts if packet.pts is None else packet.pts
+        # times that rise go to pictures in the order in which they are shown
         rises = packet.pts is not None and (self._last is None or packet.pts > self._last)
         time = packet.pts if rises else packet.dts
         if time is not None:
@@ -192,6 +196,7 @@ class Decoding:
             yield from Weaver(self.video, self.damage).frames(fields, start_pts)
 
     def _pictures(self, start_pts: int | None, stop_pts: int | None, around: int) -> Generator[VideoFrame]:
+        # the picture after the span is decoded too: it ends the last one's duration
         after = 0
         with closing(self._every_picture(start_pts, around)) as pictures:
             for picture in pictures:
@@ -206,6 +211,7 @@ class Decoding:
 
     def _conclude(self, *, finished: bool) -> None:
         """Add damage that is certain only at the end."""
+        # pictures, gaps in time, and packets that the demuxer doubts
         self.damage.missing_frames += self._count.missing(finished)
         for message in self._holes.messages() if self._holes else ():
             self.damage.add(message)
@@ -217,6 +223,7 @@ class Decoding:
             yield from self._ordered(self._pictures_from(start_pts, around, self.threads))
         except _UndrainedError:
             self.damage.missing_frames += self._count.missing(finished=False)
+            # one thread gives what the others held back
             resume_pts = start_pts if self._last is None else self._last + 1
             yield from self._ordered(self._pictures_from(resume_pts, around if self._last is None else 0, 1))
 
@@ -225,6 +232,7 @@ class Decoding:
             self._recording = True
             yield from self._decode(None, None, threads)
             return
+        # jump back further and further, until a decode reaches the wanted picture as a full read would
         for target in self._targets(start_pts):
             # ignore errors of pictures before the wanted one, whose references were not decoded
             self._recording = False
@@ -285,6 +293,7 @@ class Decoding:
                 context.thread_type = "NONE" if threads == 1 else "FRAME"
                 context.thread_count = threads
                 try:
+                    # packets, pictures, and times that rise
                     packets = self._read(_packets(container, stream, target, self._complain), lead, follows)
                     pictures = self._decode_packets(packets, stream, target is not None)
                     yield from self._mended(pictures) if target is None else pictures
@@ -307,6 +316,7 @@ class Decoding:
             if follows and (restart := self.clock.follow(packet)):
                 # packets of a TS are counted from 0 again, so that one of the last seems cut short
                 self._marked = [pts for pts in self._marked if pts not in restart]
+            # what each packet tells: its duration, losses, captions, and the end
             duration = packet.duration or 0
             self.longest = max(self.longest, duration)
             if self._holes:
@@ -323,6 +333,7 @@ class Decoding:
         self, packets: Iterator[Packet[VideoStream] | None], stream: VideoStream, sought: bool
     ) -> Iterator[VideoFrame]:
         first_key = None
+        # behind a jump, pictures count from the first key frame on
         for packet in packets:
             if sought and first_key is None:
                 if packet is None or packet.pts is None:
@@ -376,6 +387,7 @@ class Decoding:
         video, (left, right, top, bottom) = self.video, self.video.crop
         size = picture.width - left - right, picture.height - top - bottom
         first = video.width, video.height // (1 + video.field_pictures)
+        # as it is, cropped, or made like the first
         if size == first and picture.format.name == video.pix_fmt:
             if not any(video.crop):
                 return picture
@@ -393,6 +405,7 @@ class Decoding:
         """Yield pictures; one that repeats the time before it, or whose time is out of step with both its
         neighbours, gets the middle of the gap between these.
         """
+        # a picture is judged between its neighbours, so one is held back
         last, picture = None, next(pictures, None)
         while picture is not None:
             next_picture = next(pictures, None)
@@ -415,6 +428,7 @@ class Decoding:
 
         If there are more late ones than a decoder reorders, the times have restarted, which is an error.
         """
+        # a damaged stream may give a picture late, an undamaged one never
         late = 0
         with closing(pictures):
             for picture in pictures:
@@ -455,6 +469,7 @@ def _scaling(picture: VideoFrame, size: tuple[int, int], video: VideoInfo) -> li
     """Return the filters that give a picture another size and the pixel format of `video`. Pixels have
     another shape then, as in adaptive streaming; but a picture that was turned by a quarter gets bars.
     """
+    # ranges are named, or the filter would take those of the first picture
     words = {True: "full", False: "limited"}
     is_full = picture.color_range == _JPEG_RANGE or picture.format.name.startswith("yuvj")
     before, after = words[is_full], words[video.colour.range == _JPEG_RANGE]
@@ -483,6 +498,7 @@ def _is_hidden(codec: str, packet: Packet[VideoStream]) -> bool:
     """
     if codec != "vp9" or not packet.size:
         return False
+    # without an index a packet is one frame
     data, starts = memoryview(packet), [0]
     index = data[-1]
     count, width = (index & 7) + 1, (index >> 3 & 3) + 1
@@ -500,6 +516,7 @@ def _packets_up_to_empty(path: str, number: int) -> int:
     """Return the number of an AVI stream's packets if the last is empty, to show a picture on; else 0."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - LARGEST_INDEX))
+        # entries of 16 bytes: the stream, flags, place and size
         _, name, index = file.read().rpartition(b"idx1")
     length = int.from_bytes(index[:4], "little") if name else 0
     entries = [index[offset : offset + 16] for offset in range(4, min(4 + length, len(index) - 15), 16)]
@@ -517,6 +534,7 @@ def _packets(
     container: InputContainer, stream: VideoStream, target: int | None, complain: Callable[[str], None]
 ) -> Iterator[Packet[VideoStream] | None]:
     """Yield the stream's packets from the key frame before `target`, then None, which flushes the decoder."""
+    # other streams aren't demuxed
     for other in container.streams:
         if other is not stream:
             other.discard = Discard.all

@@ -38,15 +38,18 @@ AROUND = 1 + TAPE_REACH  # pictures before and after those wanted, on which they
 
 
 class Deinterlacer:
-    """Returns the pictures of a stream as whole frames, with `fields` one for each field. Raises MediaError
-    for a size or pixel format that the filters don't support.
+    """Returns the pictures of a stream as whole frames, with `fields` one for each field; with `fill` without
+    the dropouts of a tape. Raises MediaError for a size or pixel format that the filters don't support.
     """
 
     # without `fields`, that of the latest interlaced one, half a frame later
     second: VideoFrame | None = None
 
-    def __init__(self, source: str, video: VideoInfo, scan: Scan, *, fields: bool = False) -> None:
+    def __init__(
+        self, source: str, video: VideoInfo, scan: Scan, *, fields: bool = False, fill: bool = True
+    ) -> None:
         self.video, self.scan, self.fields = video, scan, fields
+        self._is_tape = fill and scan.kind == "fields"
         self.ticks, share = (2, Fraction(2)) if fields else (1, Fraction(1))
         if scan.kind == "film":
             self.ticks, share = CYCLE - 1, Fraction(CYCLE - 1, CYCLE)
@@ -95,8 +98,7 @@ class Deinterlacer:
         """Yield the pictures as whole frames, each with its `Frame.real_rows`."""
         self._tape = copy(self._tape)  # other copies of this object may be in use
         with closing(pictures):
-            is_tape = self.scan.kind == "fields"
-            frames = self._deinterlaced(self._tape.pictures(pictures) if is_tape else pictures)
+            frames = self._deinterlaced(self._tape.pictures(pictures) if self._is_tape else pictures)
             yield from self._film(frames) if self.scan.kind == "film" else frames
 
     def dropouts(self, pts: int) -> int:

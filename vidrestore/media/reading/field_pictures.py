@@ -37,6 +37,7 @@ class Weaver:
         """Yield frames with the times of their earlier fields; from `start_pts` on, without a field before
         whose pair was not read.
         """
+        # a field waits for the one after it
         early: VideoFrame | None = None
         for picture in pictures:
             if self._is_early(picture):
@@ -53,6 +54,7 @@ class Weaver:
 
     def _is_early(self, picture: VideoFrame) -> bool:
         self._early.push(picture)
+        # the filter passes the earlier field alone
         try:
             self._early.pull()
         except av.error.BlockingIOError:  # the filter let nothing through

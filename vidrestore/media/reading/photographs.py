@@ -14,7 +14,8 @@ from vidrestore.media.reading.pictures import read_luma
 from vidrestore.pixels.scenes import novelty, thumbnail
 
 TIMED = 16  # pictures whose times are read
-EVEN, SLACK = 2, 2.0  # even times: the longest from one to the next over the shortest, and seconds beside it
+# even times: the longest from one to the next over the shortest, and seconds beside it
+EVEN_RATIO, EVEN_SLACK = 2, 2.0
 PAIRS = 4  # pairs of neighbours that are compared
 # median `novelty` of neighbours: at most 0.4 in 230 pairs of frames, 0.55 and more in 95 % of 80 photographs
 UNLIKE = 0.45
@@ -26,11 +27,12 @@ def why_photographs(files: tuple[str, ...]) -> str | None:
     """Return in words why pictures are photographs and not frames: by their sizes, times, or what they show;
     None for frames, and if they can't be read.
     """
+    # times are the surest sign: a video's frames come at even ones
     try:
         times = camera_times(files)
         if len(times) > PAIRS:
             waits = [(after - before).total_seconds() for before, after in pairwise(times)]
-            is_even = min(waits) >= 0 and max(waits) <= EVEN * min(waits) + SLACK
+            is_even = min(waits) >= 0 and max(waits) <= EVEN_RATIO * min(waits) + EVEN_SLACK
             return None if is_even else "a camera took them at uneven times"
         return _by_content(files)
     except (MediaError, OSError, ValueError):  # the latter for a time that there is none
@@ -48,6 +50,7 @@ def camera_times(files: tuple[str, ...]) -> list[datetime]:
 
 
 def _by_content(files: tuple[str, ...]) -> str | None:
+    # else by neighbours at a few places of the folder
     last, changes = len(files) - 2, []
     for first in sorted({last * place // (PAIRS - 1) for place in range(PAIRS)}):
         one, other = (read_luma(file) for file in files[first : first + 2])

@@ -28,7 +28,7 @@ from vidrestore.media.formats.damage import Damage
 from vidrestore.media.formats.log import collect_errors
 from vidrestore.media.formats.pixel_formats import layout_of, planes_of
 from vidrestore.media.formats.side_data import filtered, matrix_in, read_side_data
-from vidrestore.media.formats.source import AVIF, HEIF, KINDS, PICTURES, Pictures, kind_by_content
+from vidrestore.media.formats.source import AVIF, HEIF, KINDS, NUMBERED_PICTURES, Pictures, kind_by_content
 from vidrestore.media.photos.heif import avif_losses, heif_frame
 from vidrestore.media.photos.photo_notes import (
     EDITORS,
@@ -42,9 +42,9 @@ from vidrestore.media.photos.photo_notes import (
 )
 from vidrestore.media.reading.coding_loss import JpegPlane, jpeg_planes
 from vidrestore.media.reading.probe import DECODER_OPTIONS, SourceInfo, StreamInfo, check_size, describe_video
-from vidrestore.pixels.frames import ColourTags
+from vidrestore.pixels.frames import ColourTags, VideoInfo
 
-SUFFIXES = tuple(KINDS)
+READABLE_SUFFIXES = tuple(KINDS)
 JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes before them have up to 64 KB each
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
 # their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
@@ -60,19 +60,23 @@ NOTES = ("EXIF", "APP fields")  # by FFmpeg's names
 
 def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     """Describe pictures as a video of `rate` pictures per second; its times count pictures from 0."""
+    # the first picture stands for all: they must be alike
     path = pictures.files[0]
     with _open_whole_picture(path) as container:
         stored = container.streams.video[0]
         check_size(path, stored)
         frame = _upright(stored, _first(container, path))
-        video = describe_video(path, stored, [frame], PICTURES)
+        video = describe_video(path, stored, [frame], NUMBERED_PICTURES)
         kind = container.format.name
+    # turned by a quarter, pixels that are wide become high
     is_turned = stored.width != stored.height and video.width == stored.height
     if is_turned and video.sample_aspect_ratio:
         video = replace(video, sample_aspect_ratio=1 / video.sample_aspect_ratio)
     count = len(pictures.files)
+    # times count pictures, as they have none of their own
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
     video = replace(video, duration=count, interlaced=False, unmarked_order=None)
+    # notes that no output can hold, so that the user is warned
     notes = video.side_data | (read_notes(path).kinds & {TEXTS})
     notes |= {EDITORS} if has_editors_notes(path) else frozenset()
     if kind_by_content(path) == HEIF:  # it was opened as a TIFF, which has neither its codec nor its notes
@@ -84,7 +88,7 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         notes = notes - {EXIF} | {_TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES}
     video = replace(video, side_data=notes)
     stream = StreamInfo(video.index, "video", video.codec)
-    return SourceInfo(pictures.source, PICTURES, video, (stream,), duration=count / rate)
+    return SourceInfo(pictures.source, NUMBERED_PICTURES, video, (stream,), duration=count / rate)
 
 
 class PictureDecoding:
@@ -109,6 +113,7 @@ class PictureDecoding:
                 stored = _first(container, files[pts], video.pix_fmt)
                 frame = _upright(container.streams.video[0], stored)
                 self.is_altered = frame is not stored
+            # a JPEG may be cut short without an error of its decoder
             if video.codec == "mjpeg":
                 data = Path(files[pts]).read_bytes()
                 if jpeg_end(data) is None:
@@ -117,21 +122,26 @@ class PictureDecoding:
                     )
                 if self.losses:
                     self.jpeg = jpeg_planes(data[:JPEG_HEAD])
-            shape = frame.width, frame.height, frame.format.name
-            if shape != (video.width, video.height, video.pix_fmt):
+            # all as the first, or the next step would take parts of pictures for others
+            shape, first_shape = _shape(frame, frame.format.name), _shape(video, video.pix_fmt)
+            if shape != first_shape:
                 raise MediaError(
-                    f"{files[pts]}: {shape[0]}x{shape[1]} in {shape[2]}, but the first picture is "
-                    f"{video.width}x{video.height} in {video.pix_fmt}; all frames must be alike; "
-                    "`photos` restores each by itself"
+                    f"{files[pts]}: {shape}, but the first picture is {first_shape}; all frames must be "
+                    "alike; `photos` restores each by itself"
                 )
             frame.pts, frame.duration, frame.time_base = pts, 1, video.time_base
             yield frame
+
+
+def _shape(pictures: VideoFrame | VideoInfo, pix_fmt: str) -> str:
+    return f"{pictures.width}x{pictures.height} in {pix_fmt}"
 
 
 @contextmanager
 def _open_whole_picture(path: str) -> Iterator[InputContainer]:
     """Open a picture that must be whole and the only one in its file."""
     problems: list[str] = []
+    # one thread, so that an error is known before the picture is used
     with _open_picture(path) as container:
         context, demuxer = container.streams.video[0].codec_context, container.format.name
         context.thread_type = "NONE"
@@ -141,7 +151,8 @@ def _open_whole_picture(path: str) -> Iterator[InputContainer]:
         with collect_errors(names, problems.append) as errors, errors.calling():
             yield container
     # odd notes don't harm the pixels
-    problems = [problem for problem in problems if not any(notes in problem for notes in NOTES)]
+    for notes in NOTES:
+        problems = [problem for problem in problems if notes not in problem]
     if problems:
         raise MediaError(f"{path}: the picture is damaged ({problems[0]}); replace it")
 
@@ -150,6 +161,7 @@ def _open_whole_picture(path: str) -> Iterator[InputContainer]:
 def _open_picture(path: str) -> Iterator[InputContainer]:
     """Open a file, and no other that it names, as a picture; its content decides its kind, else its name."""
     try:
+        # what can't be read rightly is refused before FFmpeg sees it
         check_text(path)
         if content := unreadable(path):
             raise MediaError(f"{path}: holds {content}")
@@ -176,6 +188,7 @@ def _first(container: InputContainer, path: str, pix_fmt: str = "") -> VideoFram
     kind, name, stream = container.format.name, frame.format.name, container.streams.video[0]
     if kind == "jpeg_pipe" and any(part.is_alpha for part in frame.format.components):  # the fourth is black
         raise MediaError(f"{path}: its colours are those of print, CMYK; convert it to RGB first")
+    # FFmpeg calls the order of a PNG's pixels interlaced
     if frame.interlaced_frame:  # the order of a PNG's pixels, not fields
         frame = filtered(stream, frame, ("setfield", "mode=prog"))
     if name == "pal8" or (kind == "webp_pipe" and name == "argb"):
@@ -196,6 +209,7 @@ def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
 
     The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q and y = b p + d q.
     """
+    # the matrix as filters: turn by a quarter, then mirror
     matrix = matrix_in(read_side_data(frame, stream))
     if matrix is None:
         return frame
@@ -238,6 +252,7 @@ def read_rgb(path: Path) -> NDArray[np.uint8]:
     if len(frame.format.components) < 3 or frame.format.is_rgb:
         return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
     pixels = layout_of(frame.format.name).format
+    # the decoder's names of the ranges
     is_full = frame.format.name.startswith("yuvj") or frame.color_range == 2
     tags = ColourTags(matrix=6, range=2 if is_full else 1, chroma_location=2)  # JFIF: BT.601, centred chroma
     planes = planes_to_grey(planes_of(frame), pixels)
@@ -261,7 +276,7 @@ def encoded(encoder: str, frame: VideoFrame, **options: str) -> bytes:
 
 def _decoded(path: Path) -> VideoFrame:
     if path.suffix.lower() not in KINDS:
-        raise MediaError(f"{path}: not a picture by its name; expected {', '.join(SUFFIXES)}")
+        raise MediaError(f"{path}: not a picture by its name; expected {', '.join(READABLE_SUFFIXES)}")
     with _open_picture(str(path)) as container:
         frame = next(container.decode(video=0), None)
     if frame is None:

@@ -35,7 +35,7 @@ from vidrestore.media.formats.side_data import (
     read_side_data,
 )
 from vidrestore.media.formats.source import (
-    PICTURES,
+    NUMBERED_PICTURES,
     PIPE,
     Pictures,
     Source,
@@ -103,6 +103,7 @@ def to_drop(refused: Sequence[StreamInfo], streams: Iterable[StreamInfo]) -> str
     """Return the value of `drop` that leaves out the refused ones of some streams and no other: the word of a
     kind if all of it is refused, else numbers.
     """
+    # a kind of which some are kept can't be named by its word
     rest = {info.word for info in streams if info not in refused}
     words = (str(info.index) if info.word in rest else info.word for info in refused)
     return ",".join(dict.fromkeys(words))
@@ -124,12 +125,12 @@ class SourceInfo:
     @property
     def pictures(self) -> Pictures | None:
         """The pictures that are its frames; None for a video."""
-        return Source(self.path).pictures if self.container == PICTURES else None
+        return Source(self.path).pictures if self.container == NUMBERED_PICTURES else None
 
     @property
     def is_alone(self) -> bool:
         """True if nothing but the video is there to copy: for a pipe, and for pictures."""
-        return self.path == PIPE or self.container == PICTURES
+        return self.path == PIPE or self.container == NUMBERED_PICTURES
 
 
 def decoder_of(codec: str) -> av.codec.Codec | None:
@@ -187,6 +188,7 @@ def open_input(source: str, **settings: str) -> InputContainer:
 
 def _unreadable(source: str, error: Exception) -> MediaError:
     unread = f"{source}: not a video file that can be read"
+    # from what is certain to what is likely
     if picture := kind_by_content(source):
         return MediaError(
             f"{unread}, but a still picture ({picture.removesuffix('_pipe').upper()}); give its name that "
@@ -239,6 +241,7 @@ def video_stream(container: InputContainer) -> VideoStream:
     """Return the main video: of the streams that aren't covers the first that isn't shorter than half of the
     longest, by what their headers state. Raises MediaError without one or its decoder.
     """
+    # covers aren't videos, and a short stream beside a long one is a title or a menu
     streams = [stream for stream in container.streams.video if not is_attached(stream)]
     source = container.name.removeprefix("file:")
     if not streams:
@@ -260,6 +263,7 @@ def _stated_length(stream: VideoStream) -> Fraction:
     """Return a stream's length in seconds; 0 for one picture, and without a decoder. If no length is stated,
     return 0 for a codec of still pictures, else more than any video has.
     """
+    # a poster has one picture, or a codec of pictures without a length
     is_one = stream.frames == 1 or stream.metadata.get("NUMBER_OF_FRAMES") == "1"
     if is_one or stream.codec_context is None:
         return Fraction(0)
@@ -319,6 +323,7 @@ def _with_rate(
     source: str, video: VideoInfo, container: InputContainer, stream: VideoStream, fps: Fraction | None
 ) -> VideoInfo:
     """Give a video from a container without times the rate that its own stream states, or `fps`."""
+    # times are the container's, the stream's, or made up by a rate
     name = container.format.name
     raw = name in _UNTIMED_CONTAINERS or (name == "mpegvideo" and video.codec == "mpeg1video")
     if fps is not None and not raw:
@@ -341,6 +346,7 @@ def _are_fields(stream: VideoStream, frames: list[VideoFrame]) -> bool:
     """
     if stream.codec_context.codec.canonical_name != "hevc" or not frames[0].interlaced_frame:
         return False
+    # marks of both orders by turns, in one sequence
     marks = [_log_value(stream, frame, "i") for frame in frames]
     return len(marks) > 1 and all({*pair} == {*_LOGGED_ORDERS} for pair in pairwise(marks))
 
@@ -392,6 +398,7 @@ def _first_frames(
     stream.codec_context.thread_type = "NONE"
     stream.codec_context.options = dict(DECODER_OPTIONS)
     frames: list[VideoFrame] = []
+    # a few packets before a key frame may give nothing
     while len(frames) < _PROBED_FRAMES:
         try:
             packet = next(packets, None)
@@ -415,6 +422,7 @@ def _with_bits(
     """Set the bits of a frame by the sizes of packets, of an index or the first ones, and a rate that is only
     nominal by the packets' times.
     """
+    # an index has all sizes; else the first packets stand for all
     entries, is_full = stream.index_entries, stream.container.format.name.startswith(("mov", "avi"))
     numbers = range(0, len(entries), 1 + len(entries) // _MEASURED_PACKETS)
     sizes = [entries[number].size for number in numbers]
@@ -429,6 +437,7 @@ def _with_bits(
                 break
     sizes = [size for _, size in sample if size]
     video = replace(video, frame_bits=8 * sum(sizes) / len(sizes) if sizes else None)
+    # a nominal rate says how fine times are, not how many frames there are
     times = sorted({time for time, _ in sample if time is not None})
     if video.rate is None or len(times) < 2:
         return video
@@ -459,6 +468,7 @@ def _codec_without_decoder(stream: Stream) -> str:
     """Return a codec's name, or "unknown" with its tag, from FFmpeg's own description of the file, such as
     "Data: none (mebx / 0x7862656D)"; PyAV 18 has no attribute for the tag.
     """
+    # from FFmpeg's own words, for lack of an attribute
     if stream.type == "attachment":
         return "unknown"
     if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
@@ -481,6 +491,7 @@ def _crop(stream: VideoStream, frame: VideoFrame) -> tuple[int, int, int, int]:
     """Return the columns and rows (left, right, top, bottom) that Matroska's PixelCrop or MP4's clap hides,
     in whole samples of chroma of each field; 0 if nothing would be left.
     """
+    # PyAV has no attribute for it; rows are cut in whole samples of chroma of both fields
     text = _description(stream).partition(f"Stream #0:{stream.index}")[2].partition("Stream #")[0]
     match = re.search(r"\n +Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)\n", text)
     left, right, top, bottom = map(int, match.groups()) if match else (0, 0, 0, 0)
@@ -570,6 +581,7 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
     """
     if container == "ivf":
         return None
+    # most containers state it in ticks, Matroska in words
     if not container.startswith("matroska"):
         return stream.duration
     tag = stream.metadata.get("DURATION", "").rstrip("\0")

@@ -51,9 +51,11 @@ class VideoReader:
         threads: int = 0,  # of the decoder; 0 for one per core
         scan: str | None = None,  # the option of that name: fields become whole frames
         double_rate: bool = False,  # one frame per field
+        dropouts: str = "fill",  # the option of that name
         fps: Fraction | None = None,  # pictures per second of a folder, pattern or glob of pictures
         losses: bool = False,  # frames carry the loss of coding; decoding then has one thread
     ) -> None:
+        # the source and what is known before its first frame
         self.source = Source.of(source)
         self.threads, self.losses = threads, losses
         self.damage = Damage()
@@ -69,11 +71,12 @@ class VideoReader:
         self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
+        # the scan is measured on the frames, so it comes last
         self.scan: Scan | None = None  # as measured, or as the option has it
         self._deinterlacer: Deinterlacer | None = None
         self._problem: MediaError | None = None  # why fields are left that are to become frames
         if scan is not None:
-            self._deinterlace(scan, fields=double_rate)
+            self._deinterlace(scan, fields=double_rate, fill=dropouts == "fill")
 
     @classmethod
     def of(cls, source: str | Source, options: RestoreOptions, *, losses: bool = False) -> Self:
@@ -83,6 +86,7 @@ class VideoReader:
             threads=options.threads,
             scan=options.scan,
             double_rate=options.double_rate,
+            dropouts=options.dropouts,
             fps=options.fps,
             losses=losses,
         )
@@ -103,14 +107,16 @@ class VideoReader:
         if not (pictures := self.source.pictures):
             return probe(self.source.name, fps)
         info = pictures_info(pictures, fps or USUAL_RATE)
+        # what a picture file holds beside the picture
         found = second_picture(pictures.files[0]), misnamed(pictures.files[0])
         self.warnings = (*pictures.warnings, *filter(None, found))
         return info
 
-    def _deinterlace(self, request: str, *, fields: bool) -> None:
+    def _deinterlace(self, request: str, *, fields: bool, fill: bool) -> None:
         """Find the scan and its filters; `info` describes their output. Raises MediaError if what is asked
         for can't be done.
         """
+        # a stored video is read for its scan as it is, without its crop
         video, pictures = self.stored, self.source.pictures
         is_still = self._pipe or (pictures and len(pictures.files) == 1)
         self._set_stored(uncropped(video))  # a crop may take what shows how it was scanned
@@ -122,8 +128,9 @@ class VideoReader:
         self.info = replace(self.info, video=replace(video, interlaced=False, unmarked_order=None))
         if scan.kind == "whole":
             return
+        # fields become frames from here on
         try:
-            self._deinterlacer = Deinterlacer(self.source.name, video, scan, fields=fields)
+            self._deinterlacer = Deinterlacer(self.source.name, video, scan, fields=fields, fill=fill)
         except MediaError as error:
             if fields or request != "auto":
                 raise
@@ -138,6 +145,7 @@ class VideoReader:
     def again(self) -> Self:
         """Return another reader of the same file, which reads beside this one."""
         other = copy(self)
+        # its own state of reading, the same description
         other.damage, other._running, other._decoding = Damage(), None, None
         other._deinterlacer = copy(self._deinterlacer)
         return other
@@ -191,6 +199,7 @@ class VideoReader:
 
     def _read(self, start_pts: int | None, stop_pts: int | None) -> Generator[Frame]:
         """Yield the frames, each up to the next: packets have durations in decoding order."""
+        # a frame waits for the next one, which ends its duration
         with readable(self.source.name):
             self._decoding = decoding = self._new_decoding(start_pts)
         last_frame: Frame | None = None
@@ -200,6 +209,7 @@ class VideoReader:
             for picture, rows in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer
+                # planes, and what was measured about them
                 try:
                     frame = _frame(picture)
                 except MediaError as error:
@@ -216,6 +226,7 @@ class VideoReader:
                     if jpeg and not (self._deinterlacer or frame.interlaced or decoding.is_altered):
                         frame.steps = block_steps(jpeg, self.info.video.format)
                 del picture  # return its buffers to the decoder
+                # the frame before is whole now
                 if last_frame is not None:
                     last_frame.duration = frame.pts - last_frame.pts
                     longest = max(longest, last_frame.duration)
@@ -226,6 +237,7 @@ class VideoReader:
                     self.damage.corrupt_pts.append(frame.pts)
                 last_frame = frame
             self.damage.walk()
+        # the last frame ends with the stream
         if last_frame is not None:
             self._end(last_frame, longest, decoding)
             yield last_frame
@@ -261,6 +273,7 @@ class VideoReader:
 
         Packets have durations in decoding order: the last one decoded may not be the last one shown.
         """
+        # the stated end, unless a gap before it is damage
         end = self.info.video.end
         if end is None:
             return
@@ -292,12 +305,14 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
     """
     if not start and duration is None:
         return WHOLE
+    # in ticks of the stream
     tick, origin = reader.info.video.time_base, _first_pts(reader)
     stop = None if duration is None else ceil(origin + ((start or 0) + duration) / tick)
     if not start:
         return Span(None, stop)
     with closing(reader.frames(ceil(origin + start / tick))) as frames:
         first = next(frames, None)
+    # say what there is instead
     if first is None:
         length = f" (it lasts {float(reader.info.duration):.3f} s)" if reader.info.duration else ""
         raise OptionError(
@@ -324,6 +339,7 @@ def _first_pts(reader: VideoReader) -> int:
 
 def expected_frames(info: SourceInfo, span: Span) -> int | None:
     """Return how many frames to expect, for progress: the file's own count, else duration times rate."""
+    # a count, where the container has one, else an estimate for progress
     video = info.video
     count = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
     if span == WHOLE or not video.rate:

@@ -31,28 +31,47 @@ Plane: TypeAlias = NDArray[np.float32]
 FramesFrom: TypeAlias = Callable[[int | None], Generator[Frame]]  # the frames from a pts on
 
 POSITIONS = (0.0, 0.4, 0.8, 0.2, 0.6, 0.95)  # shares of the video's length
-ALIKE = 3  # positions after which the search ends if all agree
-LOOK = 16  # consecutive frames at each position: three cycles of film
+ENOUGH_POSITIONS = 3  # after which the search ends if all agree
+LOOK_FRAMES = 16  # consecutive frames at each position: three cycles of film
 GLANCE = 4  # frames that are enough if nothing moves, or if they are clearly progressive
 STRONG = 8  # pairs of frames from which they overrule the stream's marks
 SHARE = 0.8  # share of the positions, and of the cycles of film, that must agree
-MOST_LINES, HIGHEST_RATE = 1088, 31  # largest height and frame rate of interlaced video
+HIGHEST, FASTEST = 1088, 31  # lines and frames per second of interlaced video, at most
 LEAST_LINES = 64
 SWITCHING = 12  # lines at the bottom that the switching heads of a tape machine disturb
 LEAST_AREA = 16  # rows and columns that are looked at
 BAR = 1 / 8  # share of the largest deviation of a row or column: those of a bar have less
-_PICTURES = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, never recorded in fields
-MOTION = 0.1  # least distance in grey levels; still frames with noise of 12 have 0.03
-# The smaller distance over the larger, on 12 training clips with noise of 0 to 12: fields and film -0.07 to
-# 0.15, or up to 0.8 behind a coder, whose errors are alike in both fields of a frame; progressive 0.77 to 1,
-# fields of a moment in two frames -4.8 to -0.55
-FIELDS, CODED_FIELDS, WHOLE, APART = 0.2, 0.7, 0.9, -0.4
-# Drawn shapes that move by whole rows have 0.2 to 0.9. Most of their samples equal those of the next row; of
-# pictures of a camera without noise 0.1 to 0.8 do.
-FLAT = 0.6
-# Least difference of the two distances, in its standard errors; in film only two frames in five have combs,
-# and behind a coder it had 3 to 8 that was not recognised, fields 9 and more
-CERTAIN, CODED_CERTAIN, FILM_CERTAIN = 3, 8, 2
+_GRAPHICS = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, never recorded in fields
+
+
+@dataclass(frozen=True)
+class ScanLimits:
+    """Limits by which the two distances of a position's fields, in grey levels, are judged.
+
+    motion: least distance; still frames with noise of 12 have 0.03
+    fields, coded_fields, whole, apart: the smaller distance over the larger. On 12 training clips with noise
+        of 0 to 12: fields and film -0.07 to 0.15, or up to 0.8 behind a coder, whose errors are alike in both
+        fields of a frame; progressive 0.77 to 1, fields of a moment in two frames -4.8 to -0.55
+    flat: share of samples equal to those of the next row, from which a picture counts as drawn. Drawn shapes
+        that move by whole rows have ratios of 0.2 to 0.9, so that they can't be taken for coded fields; of
+        pictures of a camera without noise the share is 0.1 to 0.8
+    certain, coded_certain, film_certain: least difference of the two distances, in its standard errors; in
+        film only two frames in five have combs, and behind a coder it had 3 to 8 that was not recognised,
+        fields 9 and more
+    """
+
+    motion: float = 0.1
+    fields: float = 0.2
+    coded_fields: float = 0.7
+    whole: float = 0.9
+    apart: float = -0.4
+    flat: float = 0.6
+    certain: float = 3
+    coded_certain: float = 8
+    film_certain: float = 2
+
+
+SCAN_LIMITS = ScanLimits()
 TAPE_REACH = 2  # pictures before and after one, by which its dropouts are found
 CYCLE = 5  # frames in which film repeats two fields
 RESULTS: dict[Kind, str] = {
@@ -96,19 +115,20 @@ class Look:
 def measured_looks(video: VideoInfo, frames_from: FramesFrom) -> list[Look]:
     """Return the scan at several positions of a video, but for those where too little moves to tell."""
     rate = video.rate or video.base_rate
-    is_usual = LEAST_LINES <= video.height <= MOST_LINES and not (rate and rate > HIGHEST_RATE)
+    is_usual = LEAST_LINES <= video.height <= HIGHEST and not (rate and rate > FASTEST)
     looks: list[Look] = []
-    if video.codec in _PICTURES or not is_usual:
+    if video.codec in _GRAPHICS or not is_usual:
         return looks
+    # most videos are decided by the first few places
     for start in _starts(video):
         try:
             with closing(frames_from(start)) as frames:
-                planes = (_luma(frame, video) for frame in islice(frames, LOOK))
+                planes = (_luma(frame, video) for frame in islice(frames, LOOK_FRAMES))
                 look = look_at(planes, glance=not video.interlaced)
         except MediaError:  # the restoration will raise it again
             break
         looks += [look] if look else []
-        if len(looks) >= ALIKE and len({(look.kind, look.order) for look in looks}) == 1:
+        if len(looks) >= ENOUGH_POSITIONS and len({(look.kind, look.order) for look in looks}) == 1:
             break
     return looks
 
@@ -117,10 +137,12 @@ def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, 
     """Return the scan by the option `scan`; for "auto" and "film" frames are measured, if they can be read
     twice. `fields` asks for a frame per field. Raises OptionError for film, whose fields show one moment.
     """
+    # a scan that was asked for needs no look
     if request == "progressive":
         return Scan("whole", None, "as asked")
     if request in ("tff", "bff"):
         return Scan("fields", request, f"{_first(request)}, as asked")
+    # else what the frames show, by marks where that isn't enough
     scan = measured_scan(video, measured_looks(video, frames_from) if frames_from else [])
     order = scan.order or video.marked_order
     if request == "film":
@@ -130,6 +152,7 @@ def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, 
             "`double_rate`: the video is film, whose frames have no fields of two moments; leave it out, or "
             f"deinterlace all the same by `scan={order}`"
         )
+    # film has one moment in both fields, so only other video gives a frame per field
     if fields:
         return Scan("fields", order or "tff", f"{_first(order)}, {scan.why or 'a guess'}")
     if scan.kind in ("film", "mixed") and video.pix_fmt not in MATCHED:
@@ -140,11 +163,13 @@ def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, 
 
 def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
     """Return the scan of a video by its frames, and by its marks where those are not enough."""
+    # the kind that most places agree on, and the field that is earlier there
     kinds, orders = Counter(look.kind for look in looks), Counter(look.order for look in looks if look.order)
     commonest, count = kinds.most_common(1)[0] if kinds else (None, 0)
     kind = "turns" if count < SHARE * len(looks) else commonest
     order, marked = max(orders, key=orders.__getitem__, default=None), video.marked_order
     is_strong = sum(look.pairs for look in looks) >= STRONG
+    # frames overrule marks: first where no mark could be right, then where many pairs of fields say so
     if kind in MATCHES:
         return Scan("film" if kind == "film" else "mixed", order, MATCHES[kind])
     if not video.interlaced:
@@ -168,7 +193,8 @@ def _starts(video: VideoInfo) -> list[int | None]:
         return [None]
     rate = video.rate or video.base_rate
     frame = 1 / rate / video.time_base if rate else Fraction(0)  # in ticks
-    spacing, last = max(LOOK * frame, Fraction(1)), video.start + video.duration - 2 * frame
+    # places so far apart that no frame is looked at twice
+    spacing, last = max(LOOK_FRAMES * frame, Fraction(1)), video.start + video.duration - 2 * frame
     starts = [video.start]
     for share in POSITIONS[1:]:
         start = ceil(video.start + share * video.duration)
@@ -189,13 +215,14 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
     """Return the scan of consecutive pictures (H, W); None if it is uncertain, as with little motion. With
     `glance` the first few are enough if nothing moves, or if they are clearly progressive.
     """
+    # a glance first: most of progressive video is decided by it
     planes = list(islice(pictures, GLANCE))
     if len(planes) < GLANCE:
         return None
     distances, changes, is_flat = _measured(planes)
     minimum, maximum = np.sort(distances).T
-    is_still = max(maximum.mean(), -minimum.mean()) < MOTION / 2
-    if not (glance and (is_still or (minimum > CODED_FIELDS * maximum).all())):
+    is_still = max(maximum.mean(), -minimum.mean()) < SCAN_LIMITS.motion / 2
+    if not (glance and (is_still or (minimum > SCAN_LIMITS.coded_fields * maximum).all())):
         distances, changes, is_flat = _measured([*planes, *pictures])
     return _look(distances, changes, is_flat=is_flat)
 
@@ -207,30 +234,37 @@ def _measured(pictures: list[Plane]) -> tuple[NDArray[Any], NDArray[Any], bool]:
     liveliest = max(pictures, key=lambda picture: float(picture.std()))
     area = _without_bars(liveliest)
     distances, changes = list[list[float]](), list[list[float]]()
+    # distances of the later field of a frame to the next, and of the earlier one
     for before, after in pairwise(picture[area] for picture in pictures):
         distances.append([_combing(before, after, row) - _combing(after, after, row) for row in (2, 1)])
         changes.append([np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)])
-    return np.array(distances), np.array(changes), _flat_share(liveliest[area]) > FLAT
+    return np.array(distances), np.array(changes), _flat_share(liveliest[area]) > SCAN_LIMITS.flat
 
 
 def _look(distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool) -> Look | None:
     """Judge the distances and changes of the two fields in pairs of frames, both (pairs, 2)."""
-    minimum, maximum = sorted(distances.mean(0))
+    limits, (minimum, maximum) = SCAN_LIMITS, sorted(distances.mean(0))
     pairs, differences = len(distances), np.subtract(*distances.T)
+    # too little moves to tell
     order = "tff" if differences.mean() > 0 else "bff"
-    if max(maximum, -minimum) < MOTION:
+    if max(maximum, -minimum) < limits.motion:
         return None
-    if minimum > WHOLE * maximum:
+    if minimum > limits.whole * maximum:
         return Look("whole", None, pairs)
+    # the difference must stand out from that of one pair to the next
     size, error = abs(differences.mean()), differences.std(ddof=1) / pairs**0.5
-    if minimum > APART * maximum and size > FILM_CERTAIN * error and _repeats_as_film(changes):
+    is_apart = minimum < limits.apart * maximum
+    is_film = minimum > limits.apart * maximum and size > limits.film_certain * error
+    if is_film and _repeats_as_film(changes):
         return Look("film", order, pairs)
-    if size < CERTAIN * error:
+    if size < limits.certain * error:
         return None
-    if minimum < APART * maximum:
+    if is_apart:
         return Look("apart", order, pairs)
-    is_coded = not is_flat and 0 < minimum < CODED_FIELDS * maximum and size > CODED_CERTAIN * error
-    return Look("fields", order, pairs) if is_coded or abs(minimum) < FIELDS * maximum else None
+    is_fields = abs(minimum) < limits.fields * maximum
+    if 0 < minimum < limits.coded_fields * maximum and not is_flat:  # a coder's errors, or drawn shapes
+        is_fields |= size > limits.coded_certain * error
+    return Look("fields", order, pairs) if is_fields else None
 
 
 def _repeats_as_film(changes: NDArray[Any]) -> bool:
@@ -238,6 +272,7 @@ def _repeats_as_film(changes: NDArray[Any]) -> bool:
     from there, a bottom field. With noise of 0 to 12 none did of 448 looks at fields or whole frames, of 120
     at film all, or 103 if coded as MPEG-2.
     """
+    # the frame of each cycle in which a field is repeated, for top and bottom
     cycles = changes[: len(changes) // CYCLE * CYCLE].reshape(-1, CYCLE, 2)
     if len(cycles) < 2:
         return False
@@ -267,6 +302,7 @@ def _combing(picture: Plane, other: Plane, first: int) -> float:
     """Return the mean distance of every other row of a picture, from `first` on, to the mean of the rows
     above and below it in another.
     """
+    # rows that have one above and one below
     stop = (len(other) - 1 - first) // 2 * 2 + first
     means = (other[first - 1 : stop - 1 : 2] + other[first + 1 : stop + 1 : 2]) / 2
     return float(np.abs(picture[first:stop:2] - means).mean())

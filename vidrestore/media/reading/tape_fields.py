@@ -12,7 +12,7 @@ from av.filter import Graph
 from av.video.frame import VideoFrame
 from torch import Tensor
 
-from vidrestore.cores import one_thread
+from vidrestore.cores import dealt, one_thread
 from vidrestore.media.formats.pixel_formats import Plane, planes_of, store_plane
 from vidrestore.media.reading.scan import TAPE_REACH
 from vidrestore.models.dropouts import Dropouts, FieldView, filled, found_dropouts
@@ -87,7 +87,8 @@ class DropoutFilter:
             return moment.picture
         with one_thread(), torch.inference_mode():
             views = [self._view(parity, scene, pairs[0]) for parity in (0, 1)]
-            fields = [(view, dropouts) for view in views if (dropouts := found_dropouts(view))]
+            results = zip(views, dealt(found_dropouts, views), strict=True)
+            fields = [(view, dropouts) for view, dropouts in results if dropouts]
             if not fields:
                 return moment.picture
             planes = [plane.copy() for plane in moment.planes]

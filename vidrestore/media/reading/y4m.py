@@ -44,6 +44,7 @@ class Y4mInput:
     def __init__(self, stream: BinaryIO) -> None:
         self.damage = Damage()
         self._stream, self._used = stream, False
+        # the header is checked before FFmpeg reads it again
         self._head = head = whole_header(stream.readline(LONGEST_HEADER), PIPE)
         self._count = 0  # bytes read
         try:
@@ -54,6 +55,7 @@ class Y4mInput:
             ) from error
         stored = self._container.streams.video[0]
         check_size(PIPE, stored)
+        # the first frame shows what the header doesn't, and is kept for `pictures`
         self._pictures = self._decoded()
         first = next(self._pictures, None)
         if first is None:
@@ -82,6 +84,7 @@ class Y4mInput:
     def _decoded(self) -> Iterator[VideoFrame]:
         number, last = 0, None
         try:
+            # a packet is a frame, whole or cut short
             for packet in self._container.demux(video=0):
                 last = packet if packet.size else last
                 for frame in packet.decode():
@@ -101,6 +104,7 @@ def bytes_lacking(last: Packet[Any], size: int) -> int:
     """Return how many bytes the frame after the last packet lacks in a y4m of `size` bytes: FFmpeg drops it
     silently. Return 0 if none was begun.
     """
+    # what came after the last whole frame belongs to one that is cut short
     begun = size - (last.pos or 0) - last.size
     return max(0, len(_FRAME) + last.size - begun) if begun > 0 else 0
 
@@ -130,6 +134,7 @@ class Y4mOutput:
         self.written = self.received = 0
         self.last_frame: Frame | None = None
         base = 1 / self.rate
+        # y4m has one rate and no orientation
         self._video = replace(source.video, rate=self.rate, time_base=base, display_matrix=None)
         self._container = av.open(
             SimpleNamespace(write=self._write), "w", format=Y4M, container_options={"strict": "-1"}
@@ -148,6 +153,7 @@ class Y4mOutput:
 
     def write(self, frame: Frame) -> None:
         self.origin = frame.pts if self.origin is None else self.origin
+        # by time where a rate was asked for, else as they come
         if self.has_rate:
             self._fill_up_to(self._place(frame.pts))
             self.last_frame = frame
@@ -178,6 +184,7 @@ class Y4mOutput:
             self._put(self.last_frame)
 
     def _check_steady(self, frame: Frame) -> None:
+        # half a frame is as far as rounding of times goes
         late = (frame.pts - (self.origin or 0)) * self.time_base - self.received / self.rate
         if abs(late) > max(self.time_base, 1 / (2 * self.rate)):
             raise MediaError(
@@ -205,6 +212,7 @@ def _pipe_errors() -> Iterator[None]:
 
 def _source_rate(source: SourceInfo) -> Fraction:
     rate = source.video.base_rate or source.video.rate
+    # a rate at which some frames are missing is not constant
     if not rate:
         raise MediaError(
             f"{source.path}: its frame rate is unknown and a y4m pipe needs one; give it with `cfr`"

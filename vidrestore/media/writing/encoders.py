@@ -30,7 +30,7 @@ from vidrestore.media.formats.encoder_table import (
 from vidrestore.media.formats.encoding import opens, try_encoder
 from vidrestore.media.formats.pixel_formats import enlarged_video, layout_of
 from vidrestore.media.formats.side_data import hdr_settings
-from vidrestore.media.formats.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
+from vidrestore.media.formats.source import KINDS, MUXERS, NUMBERED_PICTURES, SUFFIXES, Y4M, Source, Target
 from vidrestore.media.reading.coding_loss import bits_per_pixel
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.reading.y4m import check_written
@@ -66,12 +66,13 @@ def choose_encoder(
     MediaError, with a way that works, if the table has no encoder for these pixels in this container, or if
     the encoder doesn't open; OptionError for a name or preset that isn't known.
     """
+    # pipes and pictures have encoders of their own
     container, video = output.container, enlarged_video(source.video, scale)
     if container == Y4M:
         return _pipe_choice(video, options)
-    if container == PICTURES:
+    if container == NUMBERED_PICTURES:
         return choose_picture_encoder(source, video, output, options)
-    if source.container == PICTURES:
+    if source.container == NUMBERED_PICTURES:
         video = _playable(video, container, options)
     threads = options.threads or encoder_threads(cores, video.height)
     request = _Request(source, video, container, options, threads)
@@ -85,6 +86,7 @@ def _playable(video: VideoInfo, container: str, options: EncoderOptions) -> Vide
 
     YUV, transparent and lossless pictures stay as they are, and those whose format `options.encoder` stores.
     """
+    # what the user asks for explicitly may keep the pixels as they are
     row = ENCODERS.get(str(options.encoder))
     keeps_format = row is not None and obstacle(row, video, container, options.lossless) is None
     if video.format.family == "yuv" or video.format.alpha or options.lossless or keeps_format:
@@ -115,6 +117,7 @@ class _Request:
 
     def row(self) -> EncoderRow:
         """Return the encoder that is asked for, else the first of the candidates that fits."""
+        # the first that fits, the one that was named, or an error with a suggestion
         name, video = str(self.options.encoder), self.video
         if not self.is_named:
             row = next(filter(self.fits, self.candidates(self.container)), None)
@@ -148,6 +151,7 @@ class _Request:
 
     def way_out(self) -> str:
         """Return the nearest choice that works: another encoder, another container, or a conversion."""
+        # the same container first, then those that hold most
         for home in dict.fromkeys((self.container, "matroska", "mp4", "mov", "webm")):
             for row in self.candidates(home):
                 if self.fits(row, home):
@@ -161,6 +165,7 @@ class _Request:
 
     def choice(self, row: EncoderRow) -> EncoderChoice:
         """Return an encoder with all of its settings, those of the user last."""
+        # settings in layers: the quality, what makes runs alike, HDR, and the user's own
         video, options = self.video, self.options
         pix_fmt, basis = row.formats[video.format.name], row.lossless if options.lossless else row.lossy
         settings = dict(basis or {}) | _quality(row, options, self.source)
@@ -181,6 +186,7 @@ class _Request:
 
     def why(self, row: EncoderRow) -> str:
         """Return in words why an encoder was chosen."""
+        # the reason that is nearest to the user's own choice
         codec, where = self.source.video.codec, SUFFIXES[self.container]
         if self.is_named:
             return "as asked"
@@ -197,6 +203,7 @@ class _Request:
 
 def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) -> str | None:
     """Return the reason why an encoder can't store these pixels in this container; None if it can."""
+    # from the most general obstacle to the most special one
     size = f"{video.width}x{video.height}"
     if container not in row.containers:
         return f"{SUFFIXES[container]} can't hold {row.codec}"
@@ -227,6 +234,7 @@ def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: i
     fail, or lose a column of 4:1:0 and 4:1:1 [measured: 67x48, 190x240]. Very narrow pictures get level 1,
     which has no slices and no checksums.
     """
+    # slices need whole samples of chroma
     pixels = layout_of(pix_fmt).format
     if width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift):
         settings = settings | {"slices": "1"}
@@ -235,6 +243,7 @@ def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: i
 
 def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> dict[str, str]:
     settings: dict[str, str] = {}
+    # each option of the user must mean something to this encoder
     if options.preset is not None:
         if row.preset is None:
             raise OptionError(f"`preset={options.preset}`: {row.name} has no presets; remove the option")
@@ -254,6 +263,7 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
         raise OptionError(
             f"`crf={options.crf:g}`: {row.name}'s scale ends at {row.crf}, where quality is lowest"
         )
+    # else the quality follows from the source
     if row.crf and not options.lossless:
         crf = usual_crf(source, row.crf) if options.crf is None else options.crf
         settings[row.quality] = f"{crf:g}"
@@ -264,6 +274,7 @@ def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
     """Return the default crf on a scale that ends with `greatest`. On x264's it is 16 to 24, the lower the
     more bits per pixel the source has, and 18 if they are unknown.
     """
+    # about as many bits as the source has
     bits = bits_per_pixel(source)
     estimate = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
     crf = min(max(estimate, LEAST_CRF), GREATEST_CRF)
@@ -274,6 +285,7 @@ def _check_own_settings(options: EncoderOptions) -> None:
     """Raise OptionError for an encoder option that sets a pixel format, or a loss in a lossless file."""
     if "pix_fmt" in options.options:
         raise OptionError("`options=pix_fmt`: the pixel format is the source's own; remove the option")
+    # a setting may hide in the encoder's own list of them
     for key, value in options.options.items() if options.lossless else ():
         inner = re.split(r"[:=]", value) if key.endswith("-params") else []
         if lossy := sorted(LOSSY & {key, *inner}):
@@ -282,6 +294,7 @@ def _check_own_settings(options: EncoderOptions) -> None:
 
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
+    # options of encoders mean nothing where nothing is encoded
     values = {"crf": options.crf, "preset": options.preset, "options": options.options or None}
     if useless := [f"`{name}`" for name, value in values.items() if value is not None]:
         raise OptionError(
@@ -304,8 +317,9 @@ def decisions(
     scan: str | None,
 ) -> dict[str, str]:
     """Return in words what was chosen for `output` and why, each by its name."""
+    # the video
     choices = {"encoder": choice.encoder}
-    if choice.container not in (Y4M, PICTURES):
+    if choice.container not in (Y4M, NUMBERED_PICTURES):
         row = ENCODERS[choice.encoder]
         quality = choice.options.get(row.quality) if row.crf else None
         words = f" {row.quality} {quality}" if quality else ""
@@ -337,6 +351,7 @@ def decisions(
 
 
 def _why_container(source: SourceInfo, output: Target) -> str:
+    # by the suffixes of source and output
     suffix, video = Source(source.path).path.suffix.lower(), source.video
     if suffix == output.suffix:
         return "the source's"

@@ -79,7 +79,7 @@ class SampledPackets:
     picture_window: int = 1 << 14  # bytes
 
 
-SAMPLED = SampledPackets()
+PACKET_SAMPLE = SampledPackets()
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ def tag_metadata(tag: str, container: str, *, by_keys: bool) -> dict[str, str]:
 
 def read_tag(output: Target) -> Tag | None:
     """Return the tag of a video, or of numbered pictures by their list; None without."""
+    # of numbered pictures a list, else the metadata
     if output.is_pattern:
         with suppress(OSError, ValueError):
             listed = read_object(output.list_path, stored(tag=str), LARGEST_PLAN)
@@ -129,6 +130,7 @@ def read_tag(output: Target) -> Tag | None:
 
 
 def _texts(opened: InputContainer, container: str) -> Iterator[str]:
+    # the tag may be wrapped in XMP
     for key in _TAG_KEYS[container]:
         text = opened.metadata.get(key, "")
         creator = _CREATOR.search(text) if key == "xmp" else None
@@ -149,6 +151,7 @@ def broken_output(output: Target, tag: Tag) -> str | None:
     """Return why an output isn't the whole one that its `tag` was written for; None if it is."""
     if output.is_pattern:
         return _broken_pictures(output)
+    # the structure first, which is cheap; then the packets
     with readable(output.name):
         if finding := next(_structure_findings(output.name), None):
             return finding
@@ -173,7 +176,8 @@ def _structure_findings(path: str) -> Iterator[str]:
     """Yield what is missing of a file; of a large Matroska file only its end is looked for, as each of its
     packets would have to be.
     """
-    is_large = os.path.getsize(path) > SAMPLED.small
+    # walking through a large file would take minutes
+    is_large = os.path.getsize(path) > PACKET_SAMPLE.small
     if is_large and MUXERS.get(Path(path).suffix.lower()) in MATROSKA:
         with open_regular(path) as file:
             if lacking := lacking_bytes(FileBytes(file)):
@@ -184,15 +188,16 @@ def _structure_findings(path: str) -> Iterator[str]:
 
 def packets_checksum(path: str) -> tuple[int | None, str]:
     """Return the number of packets of the video in a file, or None if it is large, and the CRC-32 of its
-    packets: of those at `SAMPLED` places of a large file. Raises MediaError.
+    packets: of those at `PACKET_SAMPLE` places of a large file. Raises MediaError.
     """
     with open_input(path) as opened:
         stream = video_stream(opened)
-        if opened.size <= SAMPLED.small:
+        # all packets of a small file, else samples of it
+        if opened.size <= PACKET_SAMPLE.small:
             packets = [zlib.crc32(packet) for packet in opened.demux(stream) if packet.size]
             return len(packets), f"{zlib.crc32(repr(packets).encode()):08x}"
         checksum = 0
-        for place in range(SAMPLED.places + 1):
+        for place in range(PACKET_SAMPLE.places + 1):
             for packet in _packets_at(opened, stream, place):
                 checksum = zlib.crc32(packet, checksum)
         return None, f"{checksum:08x}"
@@ -202,18 +207,19 @@ def _packets_at(opened: InputContainer, stream: VideoStream, place: int) -> Iter
     """Yield packets of the video from the key frame before one place of a file on; of the last place, all to
     the end.
     """
-    opened.seek((opened.duration or 0) * place // SAMPLED.places)
+    opened.seek((opened.duration or 0) * place // PACKET_SAMPLE.places)
     size = 0
     for packet in opened.demux(stream):
         if packet.size:
             yield packet
         size += packet.size
-        if size >= SAMPLED.window and place < SAMPLED.places:
+        if size >= PACKET_SAMPLE.window and place < PACKET_SAMPLE.places:
             return
 
 
 def store_checksum(path: Path, container: str, tag: str) -> None:
     """Write the checksum of a closed file's packets into its tag, in place. Raises OSError or MediaError."""
+    # the checksum takes the place that was left for it
     name, unknown, _ = tag.partition(f"+{UNKNOWN}")
     if not unknown:  # a preview, or the output of a pipe, which no run knows again
         return
@@ -226,6 +232,7 @@ def stump(output: Target) -> str | None:
     """Return why a file without a tag is no more than the beginning of a video or picture; None for a whole
     one, for any other content, and without a file. Raises OSError or MediaError.
     """
+    # by what kind of file it begins as
     path = output.path
     if not path.is_file():
         return None
@@ -250,6 +257,7 @@ def _has_end(picture: bytes) -> bool:
     """Return True for a PNG or JPEG with its end, a TIFF with its directory, and for other kinds."""
     if picture.startswith(b"\x89PNG"):
         return _PNG_END in picture
+    # a TIFF ends with its directory
     if byte_order := {b"II*\0": "<", b"MM\0*": ">"}.get(picture[:4]):
         place: int = struct.unpack(f"{byte_order}I", picture[4:8].ljust(4, b"\0"))[0]
         count: int = struct.unpack(f"{byte_order}H", picture[place : place + 2].ljust(2, b"\0"))[0]
@@ -273,6 +281,7 @@ def _broken_pictures(output: Target) -> str | None:
     except (OSError, ValueError) as error:
         return f"its list can't be read ({error})"
     count = len(listed["pictures"])
+    # all pictures by name and content
     for name, digest in zip(listed["pictures"], listed["digests"], strict=False):
         path = output.path.with_name(name)
         with suppress(OSError):
@@ -284,4 +293,4 @@ def _broken_pictures(output: Target) -> str | None:
 
 
 def _picture_digest(path: Path) -> str:
-    return places_digest(path, SAMPLED.picture_places, SAMPLED.picture_window)[:16]
+    return places_digest(path, PACKET_SAMPLE.picture_places, PACKET_SAMPLE.picture_window)[:16]

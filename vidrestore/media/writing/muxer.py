@@ -56,6 +56,7 @@ class Times:
     size: int = 0  # bytes of the packets
 
     def add(self, pts: int, duration: int) -> None:
+        # packets come in decoding order, so neither end is known before the last
         self.first = min(pts, self.first) if self.count else pts
         self.last = max(pts, self.last) if self.count else pts
         self.count, self.total, self.end = self.count + 1, self.total + pts, pts + duration
@@ -94,6 +95,7 @@ class WrittenStreams:
             raise MediaError(
                 f"{self.output}: {error}; it was discarded; leave out streams by `drop`"
             ) from error
+        # no stream may be lost, none may appear
         for index, times in self.copied.items():
             self._verify_copy(index, times, streams_read)
         for kind, word in _DROP.items():
@@ -183,6 +185,7 @@ class Muxer:
         return self.copier.damage if self.copier else None
 
     def _open(self, url: str) -> None:
+        # metadata of the source, without what muxers write themselves
         tags = self.copier.opened.metadata if self.copier else {}
         metadata = {key: value for key, value in tags.items() if key.lower() not in _OWN_KEYS}
         metadata = self._valid_metadata(metadata)
@@ -192,6 +195,7 @@ class Muxer:
         bitexact: Any = Flags.bitexact.value
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
+        # streams in the source's order, the encoded one in its place
         self._add_streams(self.container)
         if self.tag:
             by_keys = "use_metadata_tags" in options.get("movflags", "")
@@ -204,6 +208,7 @@ class Muxer:
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
             return {"avoid_negative_ts": "disabled"}  # keep sound that begins before 0
+        # MP4's own keys, or the newer list that takes any
         foreign = {key for key in metadata if key.lower() not in _MP4_KEYS}
         flags = "+faststart"
         has_cover = any(info.attached_picture and info.index in self.copy for info in self.source.streams)
@@ -226,12 +231,14 @@ class Muxer:
         }
 
     def _add_streams(self, container: OutputContainer) -> None:
+        # streams keep their order
         for index in sorted({*self.copy, self.video.index}):
             if index != self.video.index:
                 assert self.copier is not None
                 self.copier.add(container, index)
                 continue
             self.stream = add_encoder(container, self.choice, self.video)
+            # as it was described and marked in the source
             if self.copier:
                 original = self.copier.opened.streams[index]
                 metadata = stream_metadata(original, self.choice.container, has_all_packets=False)
@@ -248,9 +255,11 @@ class Muxer:
         """Return the metadata without texts that look like our tag, and with the time code of the first frame
         that is written.
         """
+        # a title of a user may look like our own tag
         if titles := [key for key, text in metadata.items() if Tag.parse(text)]:
             self._warn_once(f"{', '.join(titles)}: left out, as the text looks like vidrestore's own tag")
             metadata = {key: text for key, text in metadata.items() if key not in titles}
+        # the time code is that of the first frame which is written
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
@@ -276,6 +285,7 @@ class Muxer:
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
         """Record the next frame in display order; return its time and duration in ticks of `time_base`."""
+        # in ticks of the container, which must differ from frame to frame
         frames, tick = self.written.frames, self.written.tick
         if frames.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
@@ -288,6 +298,7 @@ class Muxer:
 
     def put(self, packet: Packet[Any]) -> None:
         """Write a packet with times in ticks of the source, when the next one comes or at the end."""
+        # one behind, so that the last one's duration can still change
         packet.stream = self.stream
         if self.last_packet is None:
             assert packet.pts is not None
@@ -299,6 +310,7 @@ class Muxer:
 
     def _mux(self, packet: Packet[Any]) -> None:
         assert self.container is not None
+        # what is copied is written up to the time of this packet
         ticks = packet.dts if packet.dts is not None else packet.pts
         self._copy_up_to(((ticks or 0) - self.shift) * self.time_base)
         self.container.mux_one(packet)
@@ -325,6 +337,7 @@ class Muxer:
         """Set the last duration so that their sum is the video's: MP4 stores them in decoding order."""
         if self.last_packet is None:
             return
+        # the sum of the durations is the length of the track
         if self.choice.container in ISO and self.last_packet.dts is not None:
             frames = self.written.frames
             total = (frames.end - frames.first) * self.written.tick / self.time_base
@@ -337,6 +350,7 @@ class Muxer:
         self.container = None
         if self.copier:
             self.copier.close()
+        # what can only be changed in the closed file
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
             kinds = self.written.kinds[: self.stream.index]
@@ -386,6 +400,7 @@ def read_times(path: Path, container: str) -> dict[str, list[Times]]:
     `end` is the container's, if it has one. Raises MediaError if the demuxer logs an error: FFmpeg reads on
     after it, other programs stop.
     """
+    # its reader must not find an error in it
     with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
         times_by_kind = _read_times(path, container)
     for level, name, message in messages:
@@ -396,6 +411,7 @@ def read_times(path: Path, container: str) -> dict[str, list[Times]]:
 
 def _read_times(path: Path, container: str) -> dict[str, list[Times]]:
     times_by_kind: dict[str, list[Times]] = {}
+    # count without decoding
     with av.open(f"file:{path}", "r", format=container) as opened:
         times_by_index = {stream.index: Times() for stream in opened.streams}
         for packet in opened.demux():

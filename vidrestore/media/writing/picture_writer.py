@@ -19,7 +19,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.encoding import Encoder, opens, write_errors
-from vidrestore.media.formats.source import PICTURE_ENCODERS, PICTURES, Target
+from vidrestore.media.formats.source import NUMBERED_PICTURES, PICTURE_ENCODERS, Target
 from vidrestore.media.photos.photo_notes import EDITORS, EXIF, TEXTS, read_notes, with_notes
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.writing.finished import write_list
@@ -52,7 +52,8 @@ def choose_picture_encoder(
     """Return the encoder for pictures of `video` by the suffix of their names. Raises MediaError for a single
     name for many pictures, OptionError for options that the encoder lacks.
     """
-    if not output.is_pattern and not (source.container == PICTURES and source.video.frames == 1):
+    # options that these encoders lack are errors
+    if not output.is_pattern and not (source.container == NUMBERED_PICTURES and source.video.frames == 1):
         raise MediaError(
             f"{output}: one picture, but a video has many; name them all, as in %04d{output.path.suffix}"
         )
@@ -66,12 +67,13 @@ def choose_picture_encoder(
             raise OptionError(f"`{field}={str(value).removesuffix('.0')}`: {_WAYS[name]}")
     if options.lossless and name == "mjpeg":
         raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
+    # a format that holds all bits, tried before the work
     pix_fmt = _pix_fmt(name, video.format, output)
     settings = _SETTINGS[name] | {key: str(value) for key, value in options.options.items()}
     if not opens(name, pix_fmt, video.width, video.height, settings):
         words = " ".join(f"{key}={value}" for key, value in settings.items())
         raise MediaError(f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {words}")
-    return EncoderChoice(name, pix_fmt, PICTURES, settings, lossless=name != "mjpeg")
+    return EncoderChoice(name, pix_fmt, NUMBERED_PICTURES, settings, lossless=name != "mjpeg")
 
 
 def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
@@ -81,6 +83,7 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
         shifts = pixels.chroma_width_shift, pixels.chroma_height_shift
         subsampling = {(1, 1): "420", (1, 0): "422"}.get(shifts, "444")
         return f"yuvj{subsampling}p"  # full range, the only one in JPEG
+    # deep samples in the byte order of the file's kind
     deep = pixels.depth > 8
     names = _STORED["gray" if pixels.family == "gray" else "rgb", pixels.alpha]
     return names[deep] + _DEEP[encoder] * deep
@@ -90,15 +93,21 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: S
     """Return a sentence on what is left out if the output is pictures; `streams` are the kinds of the other
     streams.
     """
-    if choice.container != PICTURES:
+    if choice.container != NUMBERED_PICTURES:
         return None
+    # what pictures have no place for
     video, omissions = source.video, [*streams]
     if video.rotation or video.display_matrix:
         omissions.append(f"the rotation by {video.rotation} degrees")
     per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()  # states it, too
     if video.sample_aspect_ratio not in (None, 1) and not per_inch:
         omissions.append(f"the pixel aspect ratio {video.sample_aspect_ratio}")
-    if source.container != PICTURES and video.rate and video.base_rate and video.rate != video.base_rate:
+    if (
+        source.container != NUMBERED_PICTURES
+        and video.rate
+        and video.base_rate
+        and video.rate != video.base_rate
+    ):
         omissions.append("the times of the frames, whose rate varies")
     if choice.encoder == "mjpeg" and video.format.depth > 8:
         omissions.append(f"{video.format.depth - 8} of {video.format.depth} bits")
@@ -110,7 +119,7 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     notes of pictures (`photo_notes`), of which the first is examined.
     """
     kinds = source.video.side_data
-    if source.pictures is None or choice.container != PICTURES:
+    if source.pictures is None or choice.container != NUMBERED_PICTURES:
         return kinds
     dropped = {EXIF, EDITORS, TEXTS} if "exif" in drop else set[str]()
     return kinds - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds - dropped
@@ -150,6 +159,7 @@ class PictureFiles:
         """Record the next frame; return its index as its time, and a duration of 1. Pictures of pictures keep
         their numbers.
         """
+        # at the first frame numbers and notes are known
         pictures = self.source.pictures
         if self._count == 0:
             remove_partials(self.output.path)
@@ -160,6 +170,7 @@ class PictureFiles:
 
     def put(self, packet: Packet[Any]) -> None:
         """Write the picture whose pts is its index; the first waits for `finish`."""
+        # with its notes it must still be a picture
         frame, data = packet.pts, bytes(packet)
         assert frame is not None
         if self._sources:
@@ -186,6 +197,7 @@ class PictureFiles:
 
     def _is_decodable(self, data: bytes) -> bool:
         """Return True for an encoded picture that can be decoded without an error, in its size."""
+        # as strictly as FFmpeg can
         decoder: Any = av.CodecContext.create(self.choice.encoder, "r")
         decoder.thread_count = 1
         if self.choice.encoder != "tiff":  # of which FFmpeg's own files are not strictly right
@@ -212,6 +224,7 @@ class PictureFiles:
         """Rename all pictures, and warn of older ones with other numbers. Raises MediaError if other
         pictures have their names and may not be replaced.
         """
+        # nothing is renamed before all are whole, the first picture last of all
         if self._first_picture is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(
@@ -224,6 +237,7 @@ class PictureFiles:
                     f"{partial.target}: appeared while the pictures were being made; add `overwrite` to "
                     "replace it, or move it away"
                 )
+        # now the names, then the list by which they are known
         for partial in self._partials:
             with write_errors(str(partial.target)):
                 partial.put_in_place(overwrite=self.overwrite)

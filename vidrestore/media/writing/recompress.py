@@ -43,11 +43,13 @@ def _recode(
     encoding.pix_fmt, encoding.time_base, encoding.thread_count = pix_fmt, Fraction(1, 25), 1
     for name, value in settings.items():
         setattr(encoding, name, value)
+    # encode all, so that delayed packets come, too
     packets: list[Any] = []
     for number, planes in enumerate(frames):
         video_frame = picture(Frame(planes, number, 1), pix_fmt, Fraction(1, 25), ColourTags())
         packets += encoding.encode(video_frame)
     packets += encoding.encode(None)
+    # decode in the same order
     decoding: Any = av.CodecContext.create(decoder, "r")
     decoding.thread_count = 1
     decoded = [frame for packet in [*packets, None] for frame in decoding.decode(packet)]

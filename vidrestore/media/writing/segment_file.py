@@ -79,6 +79,7 @@ class SegmentWriter:
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame; its time and duration are in ticks of the source."""
+        # times begin at 0 in each segment
         video, where = self.source.video, f"{self.source.path}, frame {self.first + self.frames}"
         check_frame(frame, video, where)
         self._check_tick(frame.pts)
@@ -93,6 +94,7 @@ class SegmentWriter:
     def _check_tick(self, pts: int) -> None:
         if self._before is None or self.choice.container not in ("matroska", "webm"):
             return  # MP4 and MOV take the source's ticks
+        # two frames on one tick could not be told apart in the container
         base, frame = self.source.video.time_base, self.first + self.frames
         if nearest_tick(pts * base / MILLISECOND) <= nearest_tick(self._before * base / MILLISECOND):
             raise same_tick(self.source.path, frame, pts, base, self.choice.container, MILLISECOND)
@@ -100,6 +102,7 @@ class SegmentWriter:
     def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
         with write_errors(str(self.path)):
             for packet in packets:
+                # how far decoding runs ahead of display shows in the places of the packets
                 assert packet.pts is not None
                 place = self._places.pop(packet.pts)
                 self._delay = max(self._delay, self._packets - place)
@@ -114,6 +117,7 @@ class SegmentWriter:
 
     def finish(self, label: Mapping[str, Any]) -> SegmentFacts:
         """Flush the encoder, and give the file its name once all of it is on disk."""
+        # all pictures must have come out
         self._store_all(self._encoder.flush())
         if self._packets != self.frames or self._places:
             raise MediaError(
@@ -138,6 +142,7 @@ class SegmentWriter:
 
 def check_segment(path: Path) -> SegmentFacts:
     """Check a whole segment and return its facts. Raises MediaError if it is damaged or incomplete."""
+    # a key frame first, and each place once
     places, first_is_key, last = set[int](), False, b""
     for kind, place, data in _records(path):
         if kind == _LAST:

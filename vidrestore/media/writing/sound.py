@@ -33,6 +33,7 @@ def encoder_of(stream: StreamInfo, container: str) -> str | None:
     """Return the encoder for sound that a container can't hold. None if it can, if this FFmpeg has no decoder
     for the sound, and for other streams.
     """
+    # what this FFmpeg can decode and the container can't hold
     codec, decoder = stream.codec, decoder_of(stream.codec)
     if stream.kind != "audio" or decoder is None:
         return None
@@ -48,6 +49,7 @@ def rate_code(codec: str, head: bytes) -> int | None:
     """Return the bits of a packet's first bytes that state the sample rate; None for codecs without (ISO/IEC
     13818-7, 6.2.1 (ADTS); ISO/IEC 11172-3, 2.4.1.3; ATSC A/52, 5.4.1).
     """
+    # each codec marks the beginning of a frame in its own way
     if len(head) < 5:
         return None
     is_synced = head[0] == 0xFF
@@ -75,6 +77,7 @@ class EncodedSound:
     def __init__(
         self, output: OutputContainer, template: AudioStream, encoder: str, cut: Cut | None = None
     ) -> None:
+        # the encoder's settings follow from the source's
         self.decoder = source = template.codec_context
         rates = av.codec.Codec(encoder, "w").audio_rates
         count = source.layout.nb_channels
@@ -115,12 +118,14 @@ class EncodedSound:
             yield from (packet for packet in self.stream.encode(None) if packet.size)
 
     def _packets_of(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
+        # packets of the cut, in the source's own time
         time = None if frame.pts is None else frame.pts * Fraction(frame.time_base or 1)
         if time is not None and self.cut and not self.cut.holds(time):
             return
         if self.clock is None:
             self.clock = round((time or 0) * frame.sample_rate)
         elif time is not None:
+            # a hole is filled with silence, so that the rest stays in step
             late = round(time * frame.sample_rate) - self.clock
             if -late > _OUT_OF_STEP * frame.sample_rate:
                 raise ValueError("its times go back there")

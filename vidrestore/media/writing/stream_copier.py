@@ -43,6 +43,7 @@ def add_stream(
 
     Packets of sound that the output can't hold must pass through the EncodedSound, which is None otherwise.
     """
+    # sound that the container can't hold, text without a decoder, or a copy
     info, context = describe_stream(template), cast(Any, template.codec_context)
     encoder = encoder_of(info, output.format.name)
     sound = EncodedSound(output, template, encoder, cut) if encoder else None  # type: ignore[arg-type]
@@ -61,6 +62,7 @@ def add_stream(
 
 def label(info: StreamInfo, attachment: str | None = None) -> str:
     """Return a stream in words, "stream 2 (subtitle: ass fra)", with the name of an attached file."""
+    # only what is known
     codec = attachment if info.kind == "attachment" else info.codec
     language = info.language if info.language != "und" else None
     title = f'"{info.title}"' if info.title else None
@@ -86,6 +88,7 @@ class Clock:
 
         The file's header must have been written.
         """
+        # by the rule of FFmpeg's tool: times rise, and none is shown before it is decoded
         tick = Fraction(self.stream.time_base or packet.time_base)
         packet.rescale_ts(AVRational(tick))
         pts, dts = packet.pts, packet.dts
@@ -145,6 +148,7 @@ class StreamCopier:
 
     def add(self, output: OutputContainer, index: int) -> None:
         """Add the stream of the source with this index to the output."""
+        # cover art becomes an attachment in Matroska
         template = self.opened.streams[index]
         if output.format.name == "matroska" and is_attached(template):
             self._attach_picture(output, template)
@@ -173,6 +177,7 @@ class StreamCopier:
 
     def start(self) -> None:
         """Start reading, after all streams were added: from here on only their packets are read."""
+        # only packets of these streams are read
         indices = {*self.clocks}
         if self.cut:  # the video stream, to detect the end of the cut
             indices.add(video_stream(self.opened).index)
@@ -183,6 +188,7 @@ class StreamCopier:
             self.packets = self._read(indices)
 
     def _read(self, indices: set[int]) -> Iterator[tuple[int, Packet[Any]]]:
+        # demux, leave out what the source hides, and stop behind the cut
         try:
             self._seek()
             packets = packets_of(self.opened, [self.opened.streams[index] for index in indices])
@@ -197,6 +203,7 @@ class StreamCopier:
 
     def _output_packets(self, packet: Packet[Any]) -> Iterator[tuple[int, Packet[Any]]]:
         """Yield the packets that a packet of the source becomes in the output."""
+        # an empty packet ends a stream, and flushes an encoder
         ends = not packet.size and packet.pts is None
         index = packet.stream.index if ends else packet.stream_index
         sound = self.encoded.get(index)
@@ -216,6 +223,7 @@ class StreamCopier:
 
     def _check_rate(self, packet: Packet[Any]) -> None:
         """Raise MediaError if the sample rate changes: the header of a copied stream states one."""
+        # a few in a row, as one packet may be damaged
         context = packet.stream.codec_context
         code = rate_code(context.name if context else "", bytes(memoryview(packet)[:6]))
         if code is None:
@@ -230,6 +238,7 @@ class StreamCopier:
         """Return a packet without the header that it repeats, which muxers would write over the first one.
         Raise MediaError for a header that differs.
         """
+        # the same header may come again, another one can't be written
         if not packet.has_sidedata("new_extradata"):
             return packet
         context = packet.stream.codec_context
@@ -250,6 +259,7 @@ class StreamCopier:
         MP4 can hide audio before 0, so it stays there; elsewhere only the last such packet does, which
         decoders start from.
         """
+        # one packet before the sound begins, from which decoders start
         before: dict[int, Packet[Any]] = {}
         begun: set[int] = set()
         for packet in packets:
@@ -281,6 +291,7 @@ class StreamCopier:
 
     def _seek(self) -> None:
         """Seek near the cut's beginning; not with subtitles, of which an early one may still be on screen."""
+        # far enough before, as streams of a file are apart
         subtitles = any(self.opened.streams[index].type == "subtitle" for index in self.clocks)
         start = self.cut.start if self.cut else None
         if start is not None and start > INTERLEAVING_SECONDS and not subtitles:
@@ -288,6 +299,7 @@ class StreamCopier:
 
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
         """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`."""
+        # one packet may be read too far, and is kept for the next call
         while self.packets is not None:
             entry = self.next_entry or next(self.packets, None)
             self.next_entry = None

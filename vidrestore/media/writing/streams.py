@@ -23,7 +23,7 @@ from vidrestore.errors import MediaError, PlanError
 from vidrestore.media.containers.matroska import unreadable_tracks
 from vidrestore.media.formats.cut import Cut
 from vidrestore.media.formats.damage import check_memory
-from vidrestore.media.formats.source import PICTURES, SUFFIXES, Y4M, Target
+from vidrestore.media.formats.source import NUMBERED_PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.reading.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
 from vidrestore.media.writing.sound import SOUND_NAMES, encoder_of
 from vidrestore.media.writing.stream_copier import Clock, StreamCopier, add_stream, label
@@ -31,7 +31,7 @@ from vidrestore.pixels.frames import WHOLE, Span
 from vidrestore.settings.options import DROPPABLE
 
 Samples = dict[int, list["Packet[Any]"]]
-_SAMPLED_PACKETS = 500
+_TRIAL_PACKETS = 500  # of each stream, at most
 EVERY_KIND = frozenset(DROPPABLE) - {"exif"}  # words for all streams but the video
 # Streams that are left out where the container can't hold them, by FFmpeg's name or their tag in the file
 _SPARE = {
@@ -54,11 +54,12 @@ def check_streams(
     left out (`left_out_warning`), unless `strict`. Raises MediaError naming each stream that the container
     can't hold, and the way out.
     """
+    # numbers of streams that aren't there are a mistake
     _check_numbers(source, drop)
     container = output.container
 
     # try each stream in the container
-    if source.is_alone or container in (Y4M, PICTURES):
+    if source.is_alone or container in (Y4M, NUMBERED_PICTURES):
         return ()
     with open_input(source.path) as opened:
         streams = [info for info in _others(source, drop) if not _is_regenerated(opened.streams[info.index])]
@@ -81,6 +82,7 @@ def check_streams(
 
 
 def _check_numbers(source: SourceInfo, drop: frozenset[str]) -> None:
+    # of all streams but the restored one
     streams = _others(source)
     numbers = {word for word in drop if word.isdecimal()}
     unknown = sorted(numbers - {str(info.index) for info in streams})
@@ -102,8 +104,9 @@ def left_out_warning(
     source: SourceInfo, output: Target, copied: tuple[int, ...], drop: frozenset[str]
 ) -> str | None:
     """Return a warning that names the streams that the container can't hold; None without one."""
-    if source.is_alone or output.container in (Y4M, PICTURES):
+    if source.is_alone or output.container in (Y4M, NUMBERED_PICTURES):
         return None
+    # those that are spare, and not there
     copies = [info for info in source.streams if info.index in copied]
     names = []
     for info in _others(source, drop):
@@ -127,6 +130,7 @@ def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -
 
 def _check_encodings(source: SourceInfo, streams: list[StreamInfo]) -> None:
     """Raise MediaError for a stream whose packets FFmpeg can't decrypt or decompress."""
+    # such packets would be copied as they are, unreadable
     encodings = unreadable_tracks(source.path)
     for info in streams:
         if info.index in encodings:
@@ -139,6 +143,7 @@ def _check_encodings(source: SourceInfo, streams: list[StreamInfo]) -> None:
 
 def pipe_warning(source: SourceInfo) -> str | None:
     """Return a sentence on what a y4m pipe loses beside colour tags; None if nothing."""
+    # what has no place in a pipe
     kinds, video = other_kinds(source), source.video
     if video.rotation:
         kinds.append(f"the rotation by {video.rotation} degrees, so turn it behind the pipe")
@@ -165,6 +170,7 @@ def _is_regenerated(stream: Stream) -> bool:
 
 def _holds(container: str, opened: InputContainer, info: StreamInfo, samples: Samples) -> bool:
     """Return True if FFmpeg writes a small file of this container with the stream."""
+    # what FFmpeg would drop without an error
     if info.attached_picture and container in ("matroska", "mov"):
         return container == "matroska"  # as an attachment; MOV has no place for cover art
     if info.kind == "attachment" and container == "webm":
@@ -229,7 +235,7 @@ def _first_packets(opened: InputContainer) -> Samples:
     """Return up to three packets of each stream; damage is reported by later readers."""
     samples: Samples = {}
     with suppress(av.error.FFmpegError):
-        for packet in islice(packets_of(opened), _SAMPLED_PACKETS):
+        for packet in islice(packets_of(opened), _TRIAL_PACKETS):
             first = samples.setdefault(packet.stream_index, [])
             if packet.size and packet.dts is not None and len(first) < 3:
                 first.append(packet)

@@ -51,6 +51,7 @@ def check_content(
     """Choose the encoder and the streams to copy, each after a trial, and warn of what the output will lack,
     or show otherwise than the source. Raises MediaError, OptionError, and PlanError for losses if `strict`.
     """
+    # the encoder first, then streams, each with its own reasons to refuse
     info, drop, strict = reader.info, options.drop, options.strict
     cores = options.threads or available_cores()
     encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores)

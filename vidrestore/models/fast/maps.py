@@ -159,11 +159,9 @@ def expanded_strips(
         if upto > computed:
             tokens = tokens_of(normalised(maps[:, :, computed:upto], centred=centred))
             for matrix, buffer in zip(matrices, buffers, strict=True):
-                torch.bmm(
-                    tokens,
-                    matrix.mT.to(tokens.dtype).expand(batch, -1, -1),
-                    out=buffer[:, computed + shift : upto + shift].flatten(1, 2),
-                )
+                expanding = matrix.mT.to(tokens.dtype).expand(batch, -1, -1)
+                place = buffer[:, computed + shift : upto + shift].flatten(1, 2)
+                torch.bmm(tokens, expanding, out=place)
         if stop == height:
             for buffer in buffers:
                 buffer[:, stop + shift] = 0

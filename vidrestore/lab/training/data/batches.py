@@ -37,18 +37,18 @@ class Share:
         return slice(self.rank * part, (self.rank + 1) * part)
 
 
-WHOLE = Share()
+WHOLE_BATCH = Share()
 
 
 class BatchSource(ABC):
     """Batches that depend on the seed and their step alone, so a resumed run gets the same."""
 
     @abstractmethod
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Any, ...]:
         """Return the batch of a step, or one process's share of it."""
 
     def batches(
-        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE_BATCH
     ) -> Generator[tuple[Any, ...]]:
         """Yield the batches of all steps in order, made by `workers` processes; 0: by this one."""
         return in_order(partial(self.batch, size=size, share=share), steps, workers)
@@ -67,12 +67,12 @@ class ReusedBatches(BatchSource):
         self.times = times
         self.seed = seed
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Any, ...]:
         """Return the batch of a step; see `BatchSource.batch`."""
         return self._augmented(self.source.batch(step // self.times, size, share), step)
 
     def batches(
-        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE_BATCH
     ) -> Generator[tuple[Any, ...]]:
         """Yield the batches of all steps; see `BatchSource.batches`."""
         numbers = range(steps.start // self.times, -(-steps.stop // self.times))
@@ -93,6 +93,7 @@ def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ..
     They are only mirrored left to right, because rain falls downwards. Further entries of the batch are
     unchanged.
     """
+    # the crop of the degraded picture, and the same place of a larger clean one
     degraded, clean, *extras = batch
     side = degraded.shape[-1]
     scale = clean.shape[-1] // degraded.shape[-1]
@@ -102,8 +103,9 @@ def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ..
     rest = side - spare
     crops = []
     for pictures, n in ((degraded, 1), (clean, scale)):
-        crop = pictures[..., n * row : n * (row + rest), n * column : n * (column + rest)]
-        crops.append(crop.flip(flipped_axes).contiguous())
+        rows = slice(n * row, n * (row + rest))
+        columns = slice(n * column, n * (column + rest))
+        crops.append(pictures[..., rows, columns].flip(flipped_axes).contiguous())
     return (*crops, *extras)
 
 
@@ -113,6 +115,7 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
 
     Errors of a worker are raised here. Closing the generator ends the workers.
     """
+    # in this process nothing has to be started
     if not workers:
         return (make(number) for number in numbers)
     try:  # without shared memory DataLoader would fail halfway and leave workers behind
@@ -170,6 +173,7 @@ def _begin_worker(worker: int) -> None:
     """Ignore what reaches the whole process group: the main process saves, then ends workers. If it is killed
     they end, too: torch would wait for the process that adopts them.
     """
+    # signals of the terminal reach all processes; only the main one acts on them
     end_with_parent()
     for number in (*STOPS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])):
         signal.signal(number, signal.SIG_IGN)
@@ -197,6 +201,7 @@ def worker_errors() -> Iterator[None]:
 
 def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
     """Move the tensors of a batch to a device; to a GPU by pinned memory, without waiting for the copy."""
+    # pinned memory lets the copy run beside the computation
     is_gpu = device.type == "cuda"
 
     def moved(tensor: Tensor) -> Tensor:

@@ -48,6 +48,7 @@ class Decoded:
 
         Raises FileNotFoundError if another run has removed the file since, or another user has replaced it.
         """
+        # copy-on-write, so that a change never reaches the file
         with _open_own(self.path) as stream:
             mapped = torch.from_numpy(np.memmap(stream, np.uint8, "c", offset=HEADER))
         flat = mapped.split([math.prod(shape) for shape in self.shapes])
@@ -72,6 +73,7 @@ class DecodedFiles:
         """Return the path of `source` in the cache, kept for this run. Raises ConfigError for a cache in the
         data.
         """
+        # a cache in the data would be read as data
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(
                 f"{self.folder}: is inside the data folder {source.parent}; choose another `cache`"
@@ -106,6 +108,7 @@ class DecodedFiles:
         return decoded
 
     def _write(self, path: Path, planes: Planes) -> Decoded | None:
+        # the planes as they lie in memory, and a digest of them
         planes = tuple(plane.contiguous() for plane in planes)
         if not self._make_room(HEADER + sum(plane.nbytes for plane in planes)):
             return None
@@ -127,6 +130,7 @@ class DecodedFiles:
     def _make_room(self, size: int) -> bool:
         """Remove the least recently used files of other runs; return True if `size` bytes fit then."""
         remove_all_partials(self.folder)
+        # files that this run uses are never removed
         files = {}
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another run may remove files, too
@@ -145,6 +149,7 @@ class DecodedFiles:
 
 def _read_valid(path: Path) -> Decoded | None:
     """Return a complete, undamaged file and mark it as used now; None if there is none."""
+    # the size first, which is cheap; then the content
     try:
         with _open_own(path) as stream:
             header = parse_json(stream.read(HEADER))
@@ -161,6 +166,7 @@ def _read_valid(path: Path) -> Decoded | None:
 
 def _open_own(path: Path) -> BinaryIO:
     """Open a file of this user: others could put files with a matching hash into a shared folder."""
+    # the owner of the open file, which can't be exchanged any more
     stream = open_regular(path)
     if is_own(os.fstat(stream.fileno()), path.parent):
         return stream

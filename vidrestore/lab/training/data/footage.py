@@ -20,7 +20,7 @@ from torch import Tensor
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.lab.degrade.counters import Counters
 from vidrestore.lab.degrade.per_sample import counters
-from vidrestore.lab.training.data.batches import WHOLE, BatchSource, Share
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.decoded import Decoded
 from vidrestore.lab.training.data.planes import Camera, Planes, Shot, pan_of
 from vidrestore.media.reading import pictures
@@ -32,7 +32,7 @@ from vidrestore.pixels.frames import ColourTags, PixelFormat
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
 CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
-STILL_SUFFIXES = pictures.SUFFIXES
+STILL_SUFFIXES = pictures.READABLE_SUFFIXES
 MEMORY_CACHE_BYTES = 1_500_000_000
 PAN = 224  # side in pixels of a window that moves over a photo
 CLIP_TRIES = 30  # clips that are tried until one is large enough
@@ -77,6 +77,7 @@ class Footage:
         """Return a window of a random clip, or square and with chroma of full size, of a photo. Raises
         MediaError if all clips are smaller than `side`.
         """
+        # clips as they are; over a photo the camera moves
         path = self._random_source(rng)
         if path not in self._photos:
             return random_frames(self._large(rng, path, side)[1], self.frames, rng)
@@ -94,6 +95,7 @@ class Footage:
         resized to `side`.
         """
         path, planes = self._large(rng, self._random_source(rng), side)
+        # the crop may be larger than asked, and is then reduced
         (format, tags), (height, width), target = self._coding(path), planes[0].shape[1:], side
         if widest is not None:
             side = 2 * int(rng.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1))
@@ -131,6 +133,7 @@ class Footage:
 
     def _large(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
         """Return the planes of a clip, or of another if it is small. Raises MediaError if all are."""
+        # a few others may be large enough
         candidates = self.clips or self.stills
         for _ in range(CLIP_TRIES):
             planes = self._planes(path)
@@ -145,6 +148,7 @@ class Footage:
 
     def _planes(self, path: Path) -> Window:
         """Return the planes decoded before the run; decode them if missing, or removed since."""
+        # from the cache on the disk, else from that in memory
         file = self.decoded.get(path)
         with suppress(FileNotFoundError):
             if file:
@@ -185,7 +189,7 @@ class PlaneSource(BatchSource):
         return self._planes
 
     def batches(
-        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE_BATCH
     ) -> Generator[tuple[Any, ...]]:
         """Yield the batches of all steps."""
         self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
@@ -207,6 +211,7 @@ class PlaneSource(BatchSource):
 
     def parts(self, size: int, samples: range) -> list[tuple[bool, range]]:
         """Return the samples of a batch that are photos, with True, and of clips, where there are any."""
+        # at least one sample of each kind, however small the batch
         photos = self.footage.still_share if len(self.planes.clips) else 1.0
         photos = photos if len(self.planes.stills) else 0.0
         stills = round(size * photos)
@@ -227,6 +232,7 @@ def shot_of(path: Path, still: bool, planes: Window, coding: Coding) -> Shot:
 
 def random_crop(planes: Window, format: PixelFormat, side: int, rng: np.random.Generator) -> Window:
     """Return a random square crop of all frames, at a place that is a multiple of the chroma subsampling."""
+    # a place that chroma has, too
     coarse = 1 << format.chroma_height_shift, 1 << format.chroma_width_shift
     height, width = planes[0].shape[1:]
     row = int(rng.integers((height - side) // coarse[0] + 1)) * coarse[0]
@@ -241,6 +247,7 @@ def random_crop(planes: Window, format: PixelFormat, side: int, rng: np.random.G
 
 def random_frames(planes: Window, frames: int, rng: np.random.Generator) -> Window:
     """Return `frames` frames in a row, or every second one; a short clip runs back and forth."""
+    # every second frame is faster motion
     count = len(planes[0])
     step = 2 if count >= 2 * frames and rng.random() < 0.25 else 1
     first = int(rng.integers(max(1, count - (frames - 1) * step)))

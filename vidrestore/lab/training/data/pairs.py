@@ -21,7 +21,7 @@ from vidrestore.lab.degrade.counters import Counters, constants
 from vidrestore.lab.degrade.haze import random_scattering
 from vidrestore.lab.degrade.per_sample import degraded, of_sample, one_by_one
 from vidrestore.lab.training.config import TASK_OF, PairDataConfig
-from vidrestore.lab.training.data.batches import WHOLE, Share
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, Share
 from vidrestore.lab.training.data.footage import Footage, PlaneSource
 from vidrestore.lab.training.data.planes import Camera
 from vidrestore.lab.training.training_events import Metrics
@@ -64,10 +64,11 @@ class HeldOutPictures:
         """The first picture of each test set."""
         return replace(self, counts=dict.fromkeys(self.counts, 1))
 
-    def sums(self, restored: Callable[[Tensor], Tensor], share: Share = WHOLE) -> Tensor:
+    def sums(self, restored: Callable[[Tensor], Tensor], share: Share = WHOLE_BATCH) -> Tensor:
         """Return (test sets, 2, 2) float64: sum and number of the finite PSNRs of a share of the pictures,
         after `restored` and before. Infinite ones, of equal pictures, are left out as in the papers' tables.
         """
+        # the pictures of this process, which are every so many of all
         pictures = [(name, index) for name, count in self.counts.items() for index in range(count)]
         rows = {name: row for row, name in enumerate(self.counts)}
         sums = torch.zeros(len(rows), 2, 2, dtype=torch.float64)
@@ -113,7 +114,7 @@ class PairSource(PlaneSource):
         self.finds_haze = finds_haze
         self.tasks = task_indices(config, tasks)
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a random degradation.
 
         Both are (size, 3, S, S). With several frames the degraded ones are (size, frames, 3, S, S) and the
@@ -130,6 +131,7 @@ class PairSource(PlaneSource):
         primary = draws.integers(0, len(config.degradations))
         untouched = draws.chance(config.untouched)
         recompressed = draws.chance(config.recompressed)
+        # a network that finds haze needs its parameters
         if self.finds_haze:
             inputs, depth, airlight = random_scattering(clean, draws)
             inputs = torch.where(of_sample(untouched), clean, inputs)
@@ -174,6 +176,7 @@ class PairSource(PlaneSource):
         those that move slowly. They have no bright moving things.
         """
         averages = {}
+        # a long clip of the same crop, of which the exposure takes parts
         for row, (sample, length) in enumerate(zip(samples, lengths, strict=True)):
             if length >= 0:
                 exposure = EXPOSURES[length]
@@ -194,6 +197,7 @@ class PairSource(PlaneSource):
         """Return clips (B, T, 3, S, S), each with its degradation, some with a second; `averages` are
         blurred.
         """
+        # one degradation, some with a second one
         names = self.config.degradations
         order = list(BATCHED)
         second = torch.full_like(primary, -1)
@@ -232,6 +236,7 @@ def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]
 
     Raises ConfigError for a degradation whose task is missing.
     """
+    # each degradation belongs to the task that removes it
     if not tasks:
         return {}
     if missing := [TASK_OF[name] for name in config.degradations if TASK_OF[name] not in tasks]:
@@ -247,6 +252,7 @@ def held_out_pair(
     """Return a degraded and a clean crop (3, side, side), in [0, 1], both rounded to 8 bits; with several
     frames a clip (frames, 3, side, side) and its middle. They are turned first, so that rain falls downwards.
     """
+    # the draws are those of the cards, whatever is needed of them
     exposure = int(rng.choice(EXPOSURES)) if name == "blur" and rng.random() < MEAN_SHARE else 1
     clip = turned(footage.rgb_crop(rng, side, config.frames * exposure, config.widest), rng)
     clean = clip[exposure // 2 :: exposure]
@@ -302,11 +308,13 @@ MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
 
 def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Encode and decode (T, 3, H, W) in [0, 1], of even sides, at random, in 8 bits."""
+    # by one of two real encoders
     if rng.random() < MJPEG_SHARE:
         encode = partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True)))
     else:
         crf = rng.uniform(*CRF)
         encode = partial(recompress, crf=crf, preset=X264_PRESETS[rng.integers(len(X264_PRESETS))])
+    # to the encoder's pixels and back
     (layout, tags), height = ENCODED, clip.shape[-2]
     yuv = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
     frames = encode([tuple(planes) for planes in zip(*yuv, strict=True)])

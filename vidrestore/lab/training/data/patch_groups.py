@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vidrestore.lab.degrade import add_gaussian_noise
 from vidrestore.lab.training.config import DataConfig
-from vidrestore.lab.training.data.batches import WHOLE, BatchSource, Share, in_order
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share, in_order
 from vidrestore.lab.training.data.footage import Footage, Window
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, fixed_positions, matched_positions
@@ -56,13 +56,13 @@ class GroupPool(BatchSource):
         self._prefetched: Generator[WindowGroups] | None = None  # by other processes
 
     def batches(
-        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE_BATCH
     ) -> Generator[tuple[Any, ...]]:
         """Yield batches as `BatchSource.batches` does; workers make windows, which takes most of the time."""
         if workers and steps:
-            numbers = range(
-                self._window_numbers(steps[0] * size).start, self._window_numbers(steps[-1] * size).stop
-            )
+            # the windows of all steps are known before
+            first, last = (self._window_numbers(step * size) for step in (steps[0], steps[-1]))
+            numbers = range(first.start, last.stop)
             self._prefetched = in_order(self._window, numbers, workers)
         try:
             yield from super().batches(steps, size, 0, share)
@@ -70,27 +70,26 @@ class GroupPool(BatchSource):
             if self._prefetched is not None:
                 self._prefetched.close()
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, float]:
         """Return clean groups (size, T, N) on the 0-255 scale, flipped and transposed at random, and their
         noise level.
 
         Every process gets the whole batch, because the noise of one's share can only be drawn with that of
         the others.
         """
+        # the pool of this step, then one level and groups near it
         self.advance(step * size)
         rng = np.random.default_rng((self.seed, 1, step))
         sigma = self.windows[rng.integers(len(self.windows))].sigma
-        choices = [
-            window.groups
-            for window in self.windows
-            if sigma / SIGMA_RATIO <= window.sigma <= sigma * SIGMA_RATIO
-        ]
+        lowest, highest = sigma / SIGMA_RATIO, sigma * SIGMA_RATIO
+        choices = [window.groups for window in self.windows if lowest <= window.sigma <= highest]
         windows = [choices[number] for number in rng.integers(len(choices), size=size)]
         groups = torch.stack([groups[rng.integers(len(groups))] for groups in windows])
-        return turned(groups.float(), self.patch, rng), sigma
+        return turned(groups.float(), self.patch, rng, upright=self.config.upright), sigma
 
     def advance(self, count: int) -> None:
         """Update the windows to those after `count` groups were drawn; the pool begins a quarter full."""
+        # windows are renewed one by one, so that most of the pool stays
         numbers = self._window_numbers(count)
         ready = {window.number: window for window in self.windows if window.number in numbers}
         self.windows = [ready.get(number) or self._next(number) for number in numbers]
@@ -107,6 +106,7 @@ class GroupPool(BatchSource):
 
     def _window(self, number: int) -> WindowGroups:
         rng = np.random.default_rng((self.seed, 0, number))
+        # everything about a window follows from its number
         low = self.sigma[0]
         high = self.sigma[-1]
         sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
@@ -121,12 +121,14 @@ def window_groups(
 
     P is `config.groups_per_window`, or fewer if the window is small.
     """
+    # matched by noisy luma, as the denoiser matches
     luma = window[0].float()
     chroma = window[1:]
     noisy = add_gaussian_noise(luma, sigma, int(rng.integers(2**62)))
     matched = rng.random() < config.match_share
     stride = int(rng.choice(config.strides))
     count = config.groups_per_window
+    # some groups are of chroma, matched by luma of its size
     share = round(config.chroma_share * count) if chroma and min(chroma[0].shape[1:]) >= patch else 0
     groups = [_random_groups(window[0], noisy, stride, matched, patch, count - share, rng)]
     if share:
@@ -146,6 +148,7 @@ def _random_groups(
     rng: np.random.Generator,
 ) -> Tensor:
     """Return up to `count` groups (P, T, N) of a plane (T, H, W), matched in a guide of its size."""
+    # a random part of all groups of the plane
     grid = Grid(plane.shape[1], plane.shape[2], patch, stride)
     positions = matched_positions(guide, grid) if matched else fixed_positions(len(plane), grid)
     indices = torch.from_numpy(rng.permutation(positions.shape[1])[:count])
@@ -162,9 +165,11 @@ def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int
     return torch.cat(groups)[:count]
 
 
-def turned(groups: Tensor, patch: int, rng: np.random.Generator) -> Tensor:
-    """Mirror and transpose (B, T, N) at random, by the square's eight symmetries, and reverse time."""
+def turned(groups: Tensor, patch: int, rng: np.random.Generator, *, upright: bool = False) -> Tensor:
+    """Mirror and, unless `upright`, transpose (B, T, N) at random, by the eight symmetries of the square, and
+    reverse time.
+    """
     squares = groups.unflatten(-1, (patch, patch))
     squares = squares.flip([axis for axis in (1, 2, 3) if rng.random() < 0.5])
-    transposed: Tensor = squares.transpose(2, 3) if rng.random() < 0.5 else squares
+    transposed: Tensor = squares.transpose(2, 3) if rng.random() < 0.5 and not upright else squares
     return transposed.flatten(2)

@@ -63,6 +63,7 @@ class Planes:
         self.numbers = list[int]()
         sizes = list[Any]()
         stills = list[bool]()
+        # photos are enlarged where they must, clips aren't
         for number, shot in enumerate(shots):
             if min(shot.planes[0].shape[1:]) >= side or shot.still:
                 self.numbers.append(number)
@@ -87,6 +88,7 @@ class Planes:
         return torch.stack([self._rgb(view.crop(number)) for number in range(len(view.shots))])
 
     def _rgb(self, crop: View) -> Tensor:
+        # the three planes of gray are one
         shot = self.loader(self.numbers[int(crop.shots)])
         luma, *chroma = (shot.planes * 3)[:3]
         # rows and columns of the chroma planes
@@ -108,6 +110,7 @@ def pan_of(planes: tuple[Tensor, ...], crop: View) -> tuple[Tensor, ...]:
 
 def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, int] = (1, 1)) -> Tensor:
     """Return (T, S, S) of a plane at rows and columns (T, S) in its samples; `steps` as in Shot."""
+    # samples around each place, with their weights, down and across
     height, width = plane.shape[1:]
     indices = list[Tensor]()
     weights = list[Tensor | None]()
@@ -123,6 +126,7 @@ def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, 
         offsets = torch.arange(extent + 2 * reach + 4)
         weights.append(_weights(place - first, offsets, stretch, linear=step > 1))
         indices.append((first + offsets).long().clamp(0, length - 1))
+    # all rows of all frames in one gather
     lines = (crop.frames[:, None] * height + indices[0]) * width
     samples = plane.flatten().take(lines[..., None] + indices[1][:, None]).float()
     down, right = weights
@@ -134,6 +138,7 @@ def _weights(places: Tensor, samples: Tensor, stretch: Tensor, *, linear: bool) 
     """Return the weights (T, S, W) of W samples at places (T, S), antialiased by `stretch` (T,): of a line or
     of a cubic. T is 1 if all frames have the same.
     """
+    # one set of weights serves all frames that have the same places
     if bool((places == places[:1]).all() and (stretch == stretch[:1]).all()):
         places = places[:1]
         stretch = stretch[:1]
@@ -174,6 +179,7 @@ class Camera:
 
     def view(self, draws: Counters, planes: Planes, still: bool) -> View:
         """Return random crops of photos or clips, mirrored, transposed and reversed in time."""
+        # which shot, and how the camera moves over it
         candidates = planes.stills if still else planes.clips
         shots = candidates[draws.integers(0, len(candidates))]
         length, height, width = planes.sizes[shots].float().unbind(1)
@@ -200,6 +206,7 @@ class Camera:
         return View(shots, numbers, positions[0], positions[1], stretches, draws.chance(0.5))
 
     def _moves(self, draws: Counters) -> _Moves:
+        # numbers are drawn in a fixed order, whatever is used of them
         quick = draws.chance(self.fast)
         time = torch.arange(self.frames) - self.frames // 2
         time = time * torch.where(draws.chance(0.5), -1, 1)[:, None]
@@ -219,6 +226,7 @@ class Camera:
         slides, drifts, rapid = (
             constants(part)[draws.integers(0, len(part))] for part in (SLIDES, DRIFTS, FAST_DRIFTS)
         )
+        # over the photo's own pixels motion is whole, else it may be any
         growth = torch.where(moves.native, 0.0, moves.growth * torch.where(moves.quick, 5.0, 1.0))
         drifts = torch.where(moves.quick, rapid, torch.where(moves.native, slides, drifts))
         ways = moves.speed[:, :, None] * drifts[:, None, None] * moves.time[:, None]
@@ -234,12 +242,15 @@ class Camera:
     @staticmethod
     def _numbers(moves: _Moves, draws: Counters, length: Tensor) -> Tensor:
         """Return numbers of frames (B, T) of clips, which run back and forth if they are too short."""
+        # frames in a row or every second one, faster if asked for
         frames = moves.time.shape[1]
         step = torch.where(
             moves.quick, draws.integers(2, 5), torch.where(length >= 2 * frames, moves.step, 1)
         )
         spare = (length - (frames - 1) * step).clamp(min=1)
-        order = (moves.first * spare).floor()[:, None] + step[:, None] * (moves.time + frames // 2)
+        first = (moves.first * spare).floor()
+        order = first[:, None] + step[:, None] * (moves.time + frames // 2)
+        # beyond the last frame back again
         last = length[:, None] - 1
         beyond = (order % (2 * last).clamp(min=1) - last).abs()
         return (last - beyond).clamp(min=0).long()

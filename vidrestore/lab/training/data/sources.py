@@ -73,6 +73,7 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     """
     data = config.data
     datasets: tuple[BatchSource, Any]
+    # datasets of the papers have sources of their own
     if isinstance(data, GroupSetConfig):
         datasets = import_module("vidrestore.lab.papers.training_groups").set_groups(config, network, reading)
         return datasets
@@ -136,6 +137,7 @@ def group_data(
     """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
     data = cast("DataConfig", config.data)
     training = cast("TrainingConfig", config.training)
+    # patches that lie apart would leave pixels out
     patch = cast("GroupNetwork", network).config.patch
     if max(data.strides) > patch:
         raise ConfigError(
@@ -150,6 +152,7 @@ def _decoded(
     clips: list[Path], stills: list[Path], held_out: list[Path], reading: Reading
 ) -> dict[Path, Decoded | None]:
     """Return decoded files by path, None for no room in the cache; bad files raise or are skipped."""
+    # without a cache every file is decoded when it is needed
     if reading.cache is None:
         return {}
 
@@ -159,6 +162,7 @@ def _decoded(
             raise error
         reading.notice(f"skipped: {error}")
 
+    # files to hold out come first, so that they have room
     files = DecodedFiles(reading.cache, reading.cache_bytes)
     decoded = files.all_decoded([*held_out, *clips, *stills], decode_whole, on_error)
     if uncached := sum(part is None for part in decoded.values()):

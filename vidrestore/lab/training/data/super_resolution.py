@@ -16,7 +16,7 @@ from vidrestore.lab.degrade.counters import Counters
 from vidrestore.lab.degrade.per_sample import degraded, one_by_one
 from vidrestore.lab.degrade.resize import resizing_matrix
 from vidrestore.lab.training.config import ClipDataConfig
-from vidrestore.lab.training.data.batches import WHOLE, Share
+from vidrestore.lab.training.data.batches import WHOLE_BATCH, Share
 from vidrestore.lab.training.data.footage import Footage, PlaneSource
 from vidrestore.lab.training.data.pairs import quantised, random_compression, stacked_bytes
 from vidrestore.lab.training.data.planes import Camera
@@ -44,9 +44,10 @@ class ClipSource(PlaneSource):
         super().__init__(footage, seed, camera)
         self.config = config
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, Tensor]:
         """Return clips (size, T, 3, S, S) and (size, T, 3, 4S, 4S), float32 in [0, 1]."""
         samples = range(size)[share.of(size)]
+        # one product downscales a whole batch
         large = quantised(self.crops(step, size, samples, self.config.frames).clamp(0, 1))
         down = downscaling_matrices(self.camera.side)
         if not self.config.practical:
@@ -56,6 +57,7 @@ class ClipSource(PlaneSource):
 
 def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> Tensor:
     """Downscale clips (B, T, 3, H, H) by one of three matrices (3, H / 4, H), as `downscale_practically`."""
+    # one of three ways to downscale, after a blur
     kind = draws.uniform()
     down = matrices[(kind >= 0.6).long() + (kind >= 0.8).long()]
     sigma = torch.where(draws.chance(BLURRED_SHARE), draws.uniform(*BLUR), UNBLURRED)[:, None, None]
@@ -63,6 +65,7 @@ def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> 
     blur = torch.exp((line[:, None] - line).square() / (-2 * sigma**2))
     down = (down @ (blur / blur.sum(-1, keepdim=True)))[:, None, None]
     small = down @ large @ down.mT
+    # noise and compression, as small video has them
     strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE_SIGMA), 0.0) / 255
     small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
     small = quantised(small.clamp(0, 1))
@@ -99,6 +102,7 @@ def downscale_practically(large: Tensor, rng: np.random.Generator) -> Tensor:
     """Downscale (T, 3, H, W) by 4 with blur, noise and compression of random strength, or none, one after
     another as in K. Chan et al., "Investigating Tradeoffs in Real-World Video Super-Resolution", CVPR 2022.
     """
+    # blur, downscale, noise, compression: each may be absent
     blurred = gaussian_blurred(large, rng.uniform(*BLUR)) if rng.random() < BLURRED_SHARE else large
     small = random_resizing(rng)(blurred)
     if rng.random() < NOISY_SHARE:
