@@ -45,6 +45,7 @@ from vidrestore.restorers.base import PlaneRestorer, RgbRestorer, load_restorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.settings.options import RestoreOptions
+from vidrestore.working import steps
 
 # Stored samples on their way to a device, as integers and each frame once, and back
 
@@ -240,7 +241,11 @@ class PlaneConversion:
 
         Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
         """
-        source = samples.woven(clip.sigma) if self._weaves(clip, samples) else samples.grey()
+        is_woven = self._weaves(clip, samples)
+        stages = steps(("source", "restored"), (is_woven, 1))  # weaving takes about as long as denoising
+        next(stages)
+        source = samples.woven(clip.sigma) if is_woven else samples.grey()
+        next(stages)
         restore = partial(
             self.restorer.restore,
             measured=any(clip.rms),
