@@ -180,7 +180,8 @@ class ClipRestorer:
         """
         clip, radius = edged.clip, self.restorer.facts.radius
         if self.restorer.input_kind == "planes":
-            return (clip.first, clip.stop), (max(clip.first, edged.before), min(clip.stop, edged.after))
+            fades = max(clip.first, edged.before), min(clip.stop, edged.after)
+            return (clip.first, clip.stop), fades
         first = clip.first + (radius if edged.before > clip.first else 0)
         stop = clip.stop - (radius if edged.after < clip.stop else 0)
         return (first, stop), (first, stop)
@@ -212,12 +213,11 @@ class ClipRestorer:
             part = slice(start, min(start + step, stop))
             stacks = stored_samples((plane[part] for plane in planes), self.video.format)
             results += map(self._with_samples, frames[part], zip(*stacks, strict=True))
-        # a view would hold the memory of the clip
-        floats = [
-            Restored(frames[index], tuple(plane[index].clone() for plane in planes))
-            for index in range(len(frames))
-            if not first <= index < stop
-        ]
+        floats = []
+        for index in (index for index in range(len(frames)) if not first <= index < stop):
+            # a view would hold the memory of the clip
+            copies = tuple(plane[index].clone() for plane in planes)
+            floats.append(Restored(frames[index], copies))
         return [*floats[:first], *results, *floats[first:]]
 
     def _with_samples(self, frame: Frame, planes: Iterable[NDArray[Any]]) -> Restored:

@@ -45,6 +45,7 @@ from vidrestore.restorers.base import PlaneRestorer, RgbRestorer, load_restorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.settings.options import RestoreOptions
+from vidrestore.working import steps
 
 # Stored samples on their way to a device, as integers and each frame once, and back
 
@@ -240,7 +241,11 @@ class PlaneConversion:
 
         Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
         """
-        source = samples.woven(clip.sigma) if self._weaves(clip, samples) else samples.grey()
+        is_woven = self._weaves(clip, samples)
+        stages = steps(("source", "restored"), (is_woven, 1))  # weaving takes about as long as denoising
+        next(stages)
+        source = samples.woven(clip.sigma) if is_woven else samples.grey()
+        next(stages)
         restore = partial(
             self.restorer.restore,
             measured=any(clip.rms),
@@ -255,9 +260,9 @@ class PlaneConversion:
             restored = opponent_to_rgb(restore(rgb_to_opponent(source), levels))
         if all(frame.steps for frame in samples.frames):
             restored = self._within_steps(clip, samples.frames, source, restored)
+        mixed = zip(source, restored, self.strengths, strict=True)
         planes: Planes = tuple(
-            after if strength == 1 else before.lerp(after, strength)
-            for before, after, strength in zip(source, restored, self.strengths, strict=True)
+            after if strength == 1 else before.lerp(after, strength) for before, after, strength in mixed
         )
         if self.grain:
             planes = with_grain(planes, self.grain, clip.first, colour=self.pixels.family == "yuv")
@@ -323,14 +328,15 @@ class RgbConversion:
     @property
     def changes(self) -> Changes:
         """The changes so far, if restored pictures are compared with their sources."""
+        shakes, specks = (*self.cache.shakes.values(),), (*self.cache.specks.values(),)
         with self._counting:
             return Changes(
                 self._compared,
                 int(self._unchanged),
                 float(self._change),
-                (*self.cache.shakes.values(),),
+                shakes,
                 len(self.cache.hopeless),
-                (*self.cache.specks.values(),),
+                specks,
             )
 
     def _count_changes(self, before: Tensor, after: Tensor) -> None:
@@ -473,10 +479,8 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
         planes[:3] = _other_matrix(planes[:3], video, large)
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture
-        larger = [
-            enlarged_samples(plane, pixels, scale)[:h, :w]
-            for plane, (h, w) in zip(planes, sizes, strict=True)
-        ]
+        whole = [enlarged_samples(plane, pixels, scale) for plane in planes]
+        larger = [plane[:rows, :columns] for plane, (rows, columns) in zip(whole, sizes, strict=True)]
     else:
         grey = zip(planes_to_grey(planes, pixels), sizes, strict=True)
         sized = [F.interpolate(plane[None, None], size, mode="bicubic")[0, 0] for plane, size in grey]
@@ -487,9 +491,8 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
 def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:
     """Return Y, U, V of the same colours by another matrix."""
     rgb = yuv_to_rgb(planes_to_grey(planes, video.format), video.format, video.colour, video.height)
-    return grey_to_planes(
-        rgb_to_yuv(rgb, video.format, replace(video.colour, matrix=matrix), video.height), video.format
-    )
+    colour = replace(video.colour, matrix=matrix)
+    return grey_to_planes(rgb_to_yuv(rgb, video.format, colour, video.height), video.format)
 
 
 # Even film grain, for pictures that look too smooth, or to hide banding

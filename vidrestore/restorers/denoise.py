@@ -105,7 +105,8 @@ class DenoiseRestorer:
             warnings=_range_warning(self.network, model.card.name, options.sigma),
         )
         # bytes of a group's codes, and of a group of similar patches, temporary ones included
-        codes, similar = 8 * 4 * GROUP * self.network.config.atoms, GROUP_COPIES * 4 * PATCHES * self.patch**2
+        codes = 8 * 4 * GROUP * self.network.config.atoms
+        similar = GROUP_COPIES * 4 * PATCHES * self.patch**2
         self.batch = batch_for(self.device, CHUNK, codes, GROUPS_PER_PROCESSOR)
         self.tracks = batch_for(self.device, TRACKS, similar, TRACKS_PER_PROCESSOR)  # filtered at once
         self._levels = lru_cache(LEVELS_KEPT)(self.network.at)
@@ -136,15 +137,15 @@ class DenoiseRestorer:
         sizes, coding = [plane.numel() for plane in planes], coding or ((),) * len(planes)
         for plane, level, frames in steps(list(zip(planes, sigma, coding, strict=True)), sizes):
             luma = restored[0] if restored else None
-            restored.append(
-                self._denoised(plane, level, luma, positions, precision, measured, frames, real_rows)
-                if level
-                else plane
-            )
-        return tuple(
-            plane[:, : source.shape[1], : source.shape[2]].to(source.device)
-            for plane, source in zip(restored, clip, strict=True)
-        )
+            if level:
+                plane = self._denoised(plane, level, luma, positions, precision, measured, frames, real_rows)
+            restored.append(plane)
+        # without the rows and columns that fill the last patches
+        results = []
+        for plane, source in zip(restored, clip, strict=True):
+            height, width = source.shape[1:]
+            results.append(plane[:, :height, :width].to(source.device))
+        return tuple(results)
 
     def _denoised(
         self,
@@ -296,11 +297,10 @@ class ClipPositions:
         if grid not in self._corners and self.follow:
             self._corners[grid] = matched_positions(_resized(self.luma, shape), grid)
         corners = self._corners[grid] if self.follow else fixed_positions(frames, grid, self.luma.device)
+        # shifted by half a stride, but within the plane
         limit, half = pair_like(corners, height - self.patch, width - self.patch), grid.stride // 2
-        shifted = [
-            torch.minimum((corners + pair_like(corners, half * down, half * right)).clamp_(min=0), limit)
-            for down, right in SHIFTS[:grids]
-        ]
+        shifts = [pair_like(corners, half * down, half * right) for down, right in SHIFTS[:grids]]
+        shifted = [torch.minimum((corners + shift).clamp_(min=0), limit) for shift in shifts]
         if grids > 1 and not self.follow:
             border = corners[:, : grid.columns], corners[:, grid.columns :: grid.columns]
             shifted = [torch.cat((positions, *border), 1) for positions in shifted]

@@ -126,7 +126,8 @@ class PictureRestorer:
     def _other_bytes(self, height: int, width: int) -> int:
         """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
         restored = self.facts.scale**2 * (self.facts.clip if self.on_gpu else 1)
-        return 4 * 3 * height * width * (self.facts.clip + restored + 3 + 2 * self.facts.radius) + STRIPS
+        frames = self.facts.clip + restored + 3 + 2 * self.facts.radius
+        return 4 * 3 * height * width * frames + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; sides are multiples of the network's `multiple`."""
@@ -228,10 +229,10 @@ class PictureRestorer:
             return chain.from_iterable(dealt(partial(compute, clip), batches))
 
         # the same frame, seen with other neighbours, has another result
-        keys = {
-            index: (clip.half, *(clip.first + number for number in self.window(index, len(clip.frames))))
-            for index in sorted(set(indices))
-        }
+        keys = {}
+        for index in sorted(set(indices)):
+            window = self.window(index, len(clip.frames))
+            keys[index] = clip.half, *(clip.first + number for number in window)
         return clip.cache.get(keys, results, room)
 
 

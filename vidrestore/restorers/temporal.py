@@ -89,11 +89,11 @@ class TemporalRestorer:
             return
 
         # A look depends on its neighbours, of which there are fewer at the ends of a scene: those in its key.
-        places = range(max(0, keep[0] - self.looks), min(last, keep[1] - 1 + self.looks) + 1)
-        keys = {
-            place: (first + max(0, place - self.reach), first + place, first + min(last, place + self.reach))
-            for place in places
-        }
+        begin, end = max(0, keep[0] - self.looks), min(last, keep[1] - 1 + self.looks)
+        keys = {}
+        for place in range(begin, end + 1):
+            earliest, latest = max(0, place - self.reach), min(last, place + self.reach)
+            keys[place] = first + earliest, first + place, first + latest
         stages = steps(("looks", "restored"), self.shares)
         next(stages)
         with torch.inference_mode():
