@@ -168,24 +168,35 @@ def measure(names: Sequence[str], loops: int, repeat: int, shrink: int) -> Itera
 
 
 def parts(cores: int) -> Iterator[str]:
-    """Yield a table in Markdown: workers and clips that memory allows for 1080p, and the parts of a clip."""
+    """Yield a table in Markdown: workers and clips that memory allows for 1080p, what these have for workers
+    to do at the same time, and why that is less than the cores could do. A clip of R'G'B' frames gives those
+    that it doesn't share.
+    """
     from vidrestore.models.nonlocal_bayes import CHUNK
     from vidrestore.pipeline.clip_restorer import ClipRestorer
     from vidrestore.pixels.frames import PixelFormat, VideoInfo
     from vidrestore.restorers.base import load_restorer
+    from vidrestore.restorers.devices import CPU_MEMORY
     from vidrestore.settings.options import RestoreOptions
 
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     video = VideoInfo(0, "h264", 1920, 1080, pixels, Fraction(1, 24), pix_fmt=pixels.name)
-    yield "| task | workers | clips at once | parts of a clip |\n|---|---|---|---|"
+    heads = "task", "workers", "clips at once", "parts at once", "at work", "why not more"
+    yield f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}"
     for task in ("denoise", "dehaze", "derain", "desnow", "deblur", "sr"):
         options = RestoreOptions(device="cpu", threads=0, sigma=12.0)
-        stage = ClipRestorer(task, load_restorer(task, options), video, options)
+        restorer = load_restorer(task, options)
+        stage = ClipRestorer(task, restorer, video, options)
         stage.threads = cores
         clips, workers = stage.at_once()
-        tracks = -(-video.height // 16) * (video.width // 16)
-        what = f"{-(-tracks // CHUNK)} of luma" if task == "denoise" else f"{stage.length} frames"
-        yield f"| {task} | {workers} | {clips} | {what} |"
+        count, kind, reason = clips * (stage.length - stage.overlap), "frames", ""
+        if restorer.input_kind == "planes":
+            tracks = -(-video.height // 16) * (video.width // 16)
+            count, kind = clips * -(-tracks // CHUNK), "parts of luma"
+        elif workers < cores:
+            part = restorer.part_memory(video.height, video.width)
+            reason = f"a frame takes {part / 1e9:.1f} GB of {CPU_MEMORY / 1e9:.1f} GB"
+        yield f"| {task} | {workers} | {clips} | {count} {kind} | {min(workers, count)} | {reason} |"
 
 
 def main() -> None:

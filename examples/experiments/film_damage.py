@@ -1,10 +1,11 @@
 """Judge deflicker and dedust on held-out clips with drawn flicker and dust, and on clips without.
 
-    python examples/experiments/film_damage.py
+    python examples/experiments/film_damage.py [--time-lapses]
 
 Prints PSNR of luma over all frames but the first and last: as drawn, by FFmpeg's deflicker, restored, and the
 best obtainable, which knows the light of each frame or the place of each speck. Each strength is drawn
-with SEEDS over slow and fast clips of half size.
+with SEEDS over slow and fast clips of half size. With `--time-lapses` the clips are drawn from photographs: a
+pan, a shadow that grows, a sun that sets, and patches that are elsewhere in each frame.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ DUST = (5, 15, 33)  # specks a frame of 427x240
 SEEDS = (1, 2)
 BORDER = 8  # pixels left out
 HAIRS = 0.15  # of all specks
+PHOTOGRAPHS = "boruszyn_img-4854", "popos_tony-webster-97532", "mate_Garden"
+SIDES, PAN = (240, 426), 0.15  # of a time-lapse; share of the room in the photograph that it pans over
+PATCHES, PATCH = 12, 16  # of a frame, that are elsewhere in the next one, and their side
 
 
 def clips(data: Path, folder: str, count: int) -> Iterator[tuple[str, Tensor]]:
@@ -42,6 +46,28 @@ def clips(data: Path, folder: str, count: int) -> Iterator[tuple[str, Tensor]]:
         frames = torch.stack([rgb_picture(file) for file in sorted(path.iterdir())[:count]])
         size = [side // 2 for side in frames.shape[2:]]
         yield path.name, F.interpolate(frames, size, mode="bicubic", antialias=True).clamp(0, 1)
+
+
+def time_lapses(data: Path, count: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield the name and the frames (T, 3, H, W) in [0, 1] of each time-lapse."""
+    down, across = (torch.linspace(0, 1, side) for side in SIDES)
+    along = 0.6 * across + 0.4 * down[:, None]
+    for name in PHOTOGRAPHS:
+        photograph = rgb_picture(data / "photos" / f"{name}.jpg")
+        rng = np.random.default_rng(len(name))
+        room = [full - side for full, side in zip(photograph.shape[1:], SIDES, strict=True)]
+        frames = []
+        for time in np.linspace(0, 1, count):
+            top, left = (int(PAN * time * length) for length in room)
+            frame = photograph[:, top : top + SIDES[0], left : left + SIDES[1]].clone()
+            for _ in range(PATCHES):
+                corners = [rng.integers(0, side - PATCH, 2) for side in SIDES]
+                (row, other_row), (column, other_column) = corners
+                patch = frame[:, other_row : other_row + PATCH, other_column : other_column + PATCH].clone()
+                frame[:, row : row + PATCH, column : column + PATCH] = patch
+            shadow = torch.sigmoid((0.2 + 0.3 * time - along) / 0.03)
+            frames.append(frame * (1 - 0.4 * shadow) * (1 - 0.15 * float(time)))
+        yield name, torch.stack(frames)
 
 
 def stored(clip: Tensor) -> Tensor:
@@ -146,15 +172,20 @@ def luma_psnr(clip: Tensor, truth: Tensor) -> float:
 def rows(options: Namespace) -> Iterator[tuple[str, list[float]]]:
     """Yield the name of each case and its figures, the mean over the seeds."""
     flicker, specks = FlickerRestorer(RestoreOptions()), SpeckRestorer(RestoreOptions())
+    drawn = time_lapses(options.data, options.frames) if options.time_lapses else film_clips(options)
+    for name, clip in drawn:
+        clean = stored(clip)
+        unchanged = [luma_psnr(restored(restorer, clean), clean) for restorer in (flicker, specks)]
+        yield f"{name}, clean: deflicker; dedust", unchanged
+        for strength in FLICKER:
+            yield f"{name}, flicker {strength:.0%}", means(strength, clean, judged_flicker(flicker))
+        for count in () if options.time_lapses else DUST:
+            yield f"{name}, {count} specks", means(count, clean, judged_dust(specks))
+
+
+def film_clips(options: Namespace) -> Iterator[tuple[str, Tensor]]:
     for folder in (SLOW, FAST):
-        for name, clip in clips(options.data, folder, options.frames):
-            clean = stored(clip)
-            unchanged = [luma_psnr(restored(restorer, clean), clean) for restorer in (flicker, specks)]
-            yield f"{name}, clean: deflicker; dedust", unchanged
-            for strength in FLICKER:
-                yield f"{name}, flicker {strength:.0%}", means(strength, clean, judged_flicker(flicker))
-            for count in DUST:
-                yield f"{name}, {count} specks", means(count, clean, judged_dust(specks))
+        yield from clips(options.data, folder, options.frames)
 
 
 Judge = Callable[[Tensor, float, int], list[float]]
@@ -184,17 +215,23 @@ def judged_dust(restorer: SpeckRestorer) -> Judge:
     return judge
 
 
-def main() -> None:
-    parser = ArgumentParser(description=__doc__.split("\n")[0])
+def print_table(
+    purpose: str, rows: Callable[[Namespace], Iterator[tuple[str, list[float]]]], figures: str, frames: int
+) -> None:
+    """Print the rows for the arguments of the command line; `frames` of a clip by default."""
+    parser = ArgumentParser(description=purpose.split("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--frames", type=int, default=20)
+    parser.add_argument("--frames", type=int, default=frames, help="of a clip")
+    parser.add_argument("--time-lapses", action="store_true", help="those drawn from photographs")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| clip | given; FFmpeg or the mean of the frames beside at each speck; restored; best |")
+    print(f"| clip | {figures} |")
     print("|---|---|")
-    for name, figures in rows(options):
-        print(f"| {name} | {'; '.join(f'{figure:.2f}' for figure in figures)} |", flush=True)
+    for name, values in rows(options):
+        print(f"| {name} | {'; '.join(f'{value:.2f}' for value in values)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    print_table(
+        __doc__, rows, "given; FFmpeg or the mean of the frames beside at each speck; restored; best", 20
+    )

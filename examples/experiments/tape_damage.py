@@ -9,7 +9,7 @@ strength is drawn with SEEDS over slow and fast clips.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -18,8 +18,8 @@ from statistics import fmean
 import av
 import numpy as np
 import torch
-from film_damage import FAST, SEEDS, SLOW, luma_psnr, stored
-from held_out_table import DATA, rgb_picture
+from film_damage import FAST, SEEDS, SLOW, luma_psnr, print_table, stored
+from held_out_table import rgb_picture
 from torch import Tensor
 
 from vidrestore.media.formats.pixel_formats import planes_of
@@ -113,17 +113,5 @@ def psnr_of(clip: Tensor, truth: Tensor) -> float:
     return luma_psnr(clip.expand(-1, 3, -1, -1), truth.expand(-1, 3, -1, -1))
 
 
-def main() -> None:
-    parser = ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--frames", type=int, default=12, help="interlaced frames of a clip")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    print("| clip | given; filled; best |")
-    print("|---|---|")
-    for name, figures in rows(options):
-        print(f"| {name} | {'; '.join(f'{figure:.2f}' for figure in figures)} |", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print_table(__doc__, rows, "given; filled; best", 12)

@@ -12,6 +12,7 @@ from written_videos import extras, rich_video
 
 import vidrestore
 from vidrestore.cli import main
+from vidrestore.cli.progress import progress_bar
 from vidrestore.cli.terminal import bar_console
 from vidrestore.event_log import Logged
 from vidrestore.events import Planned, Progressed, Summary
@@ -120,6 +121,13 @@ with listening() as tell:
     plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
     assert "restoring a.mp4" in plain and "0:00:01" in plain
     assert ("\u2501" in plain) == has_bar
+
+
+def test_the_bar_of_a_photograph_grows_by_parts_of_it():
+    with progress_bar() as bar:
+        bar(Progressed("a.jpg", 0, 1, seconds=2.0, worked=0.25))
+        (task,) = bar.progress.tasks
+        assert task.completed == 0.25 and task.fields["text"].startswith("0/1 frame")
 
 
 PARTS = "bar.back bar.complete bar.finished bar.pulse progress.elapsed progress.remaining progress.download"

@@ -173,9 +173,11 @@ def test_the_first_command_for_a_tape_is_that_of_the_readme(tmp_path, levels, ca
     levels["noise"] = noise
     frames = interlaced(moments(24, 1))
     frames[4][51, 40:100] = frames[7][70, 20:90] = 240
+    for number, frame in enumerate(frames):
+        frame[-8:] = np.roll(frame[-8:], 12 + number % 3, axis=1)
     write_frames(tmp_path / "tape.mkv", frames, Fraction(25), order="tt")
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
-    assert verdicts["interlacing"] == verdicts["dropouts"] == "yes"
+    assert verdicts["interlacing"] == verdicts["dropouts"] == verdicts["torn lines"] == "yes"
     assert lines[0] == f"vidrestore denoise {tmp_path / 'tape.mkv'} --double-rate"
     assert [line for line in lines if " denoise " in line] == lines[:1]
     for page in ("README.md", "examples/README.md"):

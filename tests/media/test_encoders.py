@@ -210,6 +210,15 @@ def test_the_users_options_come_last_and_lists_of_parameters_grow():
     assert chosen["x264-params"].endswith("keyint=24")
 
 
+@pytest.mark.parametrize(("options", "preset"), [
+    ({"crf": 16}, "faster"), ({"crf": 17, "preset": "slow"}, "slow"), ({"crf": 18}, None),
+    ({"crf": 16, "options": {"preset": "veryslow"}}, "veryslow"), ({"lossless": True}, None),
+])  # fmt: skip
+def test_x264_is_faster_at_high_quality_unless_a_preset_is_given(options, preset):
+    choice = choose_encoder(described(), Target("a.mp4"), EncoderOptions(encoder=X264, **options))
+    assert choice.options.get("preset") == preset
+
+
 def test_hevc_in_mp4_is_tagged_for_apple_players():
     assert fast_choice(described(codec="hevc"), Path("a.mp4")).codec_tag == "hvc1"
     assert fast_choice(described(codec="hevc"), Path("a.mkv")).codec_tag is None

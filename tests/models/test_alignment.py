@@ -68,9 +68,16 @@ def test_the_middle_frame_stays_and_its_neighbours_come_to_it():
 
 def test_differences_are_means_over_blocks_whose_borders_are_repeated():
     pictures, reference = 0.1 * torch.rand(2, 3, 9, 14), 0.1 * torch.rand(2, 1, 9, 14)
-    result = _block_difference(pictures, reference, 2)
+    result = _block_difference(pictures, reference, [2] * 4)
     padded = F.pad((pictures - reference).abs(), [2] * 4, mode="replicate")
     torch.testing.assert_close(result, padded.unfold(2, 5, 1).unfold(3, 5, 1).mean((4, 5)))
+
+
+def test_motion_is_the_same_for_any_strips_of_rows(monkeypatch):
+    here, there = (luma_of(scene(70, 80, seed)) for seed in (1, 2))
+    whole = dense_motion(here, there)
+    monkeypatch.setattr("vidrestore.models.alignment.CPU_STRIP", 9 * 80 * 7)  # 7 rows at full size
+    assert torch.equal(dense_motion(here, there), whole)
 
 
 def test_motion_is_smoothed_by_the_median_of_nine_pixels():

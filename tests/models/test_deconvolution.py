@@ -9,7 +9,6 @@ from torch import Tensor
 
 from vidrestore.models import deconvolution
 from vidrestore.models.deconvolution import (
-    blurred_by,
     centroid,
     cleaned,
     kernel_of,
@@ -114,12 +113,6 @@ def test_a_canvas_holds_the_picture_and_joins_its_opposite_borders(height, width
     assert all(side % 16 == 0 for side in canvas.shape[1:])
     smooth, _ = wrapped(torch.linspace(0, 1, width).expand(1, height, width), 9)
     assert (smooth - smooth.roll(1, -1)).abs().max() < 0.2
-
-
-def test_what_is_sharpened_and_blurred_again_is_the_blurred_picture():
-    picture, kernel = boxes(), bent_path()
-    seen = blurred(picture, kernel)
-    assert inner_error(blurred_by(kernel, sharpened(seen, kernel, 1e5)), seen) < 2e-3
 
 
 def test_differences_and_their_adjoint_agree():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.cores import dealt, result_of_other
+from vidrestore.models import fields
 from vidrestore.models.mb_taylorformer import ConvolutionPair
 from vidrestore.models.vsr_transformer import ResidualBlock
 from vidrestore.pipeline.chain import at_once, buffered
@@ -200,3 +201,22 @@ def test_convolutions_shared_with_idle_workers_have_the_bits_of_one(pair, worker
         hook.remove()
     assert torch.equal(alone, shared)
     assert len(threads) == workers
+
+
+def test_frames_of_fields_are_woven_by_all_workers_to_the_bits_of_one(noisy, monkeypatch):
+    threads, search = set[int](), fields.dense_motion
+
+    def noted(*pictures: Tensor) -> Tensor:
+        threads.add(threading.get_ident())
+        time.sleep(0.01)
+        return search(*pictures)
+
+    def together() -> Tensor:
+        with torch.inference_mode():
+            return fields.woven((noisy,), [0, 1, 0], (10.0,))[0]
+
+    monkeypatch.setattr(fields, "dense_motion", noted)
+    alone = in_workers(together, 1)
+    threads.clear()
+    assert torch.equal(alone, in_workers(together, 2))
+    assert len(threads) == 2

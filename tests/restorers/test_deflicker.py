@@ -12,6 +12,7 @@ from vidrestore.restorers.flicker import (
     FIT,
     FlickerRestorer,
     LightChange,
+    alternation_of,
     correction,
     light_change,
     light_terms,
@@ -88,6 +89,12 @@ def test_flicker_in_a_fade_goes_and_the_fade_stays():
     given, _ = flickering(clip)
     light, flickering_light, truth = (frames.mean((1, 2, 3)) for frames in (deflickered(given), given, clip))
     assert error(light, truth) < error(flickering_light, truth) / 1.5
+
+
+@pytest.mark.parametrize("drift, alternation", [(0.5, 1.2), (3.0, 0.0)])
+def test_light_that_drifts_faster_than_it_alternates_is_no_flicker(drift, alternation):
+    changes = [drift + 0.6 * (-1) ** index for index in range(12)]
+    assert alternation_of([[change, change, 0.0] for change in changes]) == pytest.approx(alternation)
 
 
 def test_a_frame_is_the_same_in_any_clip_that_holds_its_neighbours():

@@ -228,9 +228,9 @@ class Bar:
         if len(begin + name[:SHORT_NAME] + text) > room:
             begin = numbered(event)
         stage = (begin + shortened(name, room - len(begin + text))).rstrip()
-        self.draw(stage, text, event.done, event.total)
+        self.draw(stage, text, event.worked or event.done, event.total)
 
-    def draw(self, stage: str, text: str, done: int = 0, total: int | None = None) -> None:
+    def draw(self, stage: str, text: str, done: float = 0, total: int | None = None) -> None:
         """Draw the bar between the name of a stage and a text."""
         # one bar for all stages
         stage, text = escaped(stage), escaped(text)

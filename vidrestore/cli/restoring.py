@@ -370,7 +370,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
 
     plan, timeline = estimate.plan, estimate.plan.timeline
     encoder = plan.encoder
-    work = f"about {length_of_time(estimate.seconds)} of work"
+    place = f" on {counted_words(estimate.cores, 'core')}" if estimate.cores else ""
+    work = f"about {length_of_time(estimate.seconds)} of work{place}"
     yield f"{plan.source.path} -> {plan.output}"
     if estimate.frames == 1 and encoder.container == NUMBERED_PICTURES:
         yield f"  {', '.join([*estimate.decisions.values(), work])}"

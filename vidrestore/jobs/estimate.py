@@ -62,6 +62,7 @@ class Estimate:
     decisions: Mapping[str, str] = field(default_factory=dict)  # that are made automatically, in words
     restoring: float = 0.0  # frames per second
     encoding: float = 0.0  # frames per second
+    cores: int = 0  # that the work is dealt to; 0 beside a GPU
 
     @property
     def exit_code(self) -> int:
@@ -101,12 +102,13 @@ def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimat
         # a key frame for each segment and each scene
         keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
         size = round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)
-        estimate = Estimate(plan, seconds, size, damage, job.decisions(), trial.rate, encoding.rate)
+        cores = 0 if job.steps.on_gpu else job.steps.first.threads
+        estimate = Estimate(plan, seconds, size, damage, job.decisions(), trial.rate, encoding.rate, cores)
         weights = job.weights()
     # what a program that reads the events needs to decide
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
     details |= {"restored_per_second": estimate.restoring, "encoded_per_second": estimate.encoding}
-    details |= {"decisions": estimate.decisions, "weights": weights, "versions": versions()}
+    details |= {"cores": cores, "decisions": estimate.decisions, "weights": weights, "versions": versions()}
     scenes, clips = len(timeline.scenes), len(timeline.clips)
     on_event(Planned(str(request.source), estimate.frames, scenes, clips, details=details))
     return estimate

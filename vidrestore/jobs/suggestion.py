@@ -18,12 +18,14 @@ from itertools import islice, pairwise
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed, ignore_event, plain
+from vidrestore.jobs.torn_lines import torn_lines
 from vidrestore.media.formats.source import Source
 from vidrestore.media.reading.coding_loss import bits_per_pixel
 from vidrestore.media.reading.probe import SourceInfo
@@ -152,7 +154,7 @@ def suggest(
     is_film = flicker.verdict == dust.verdict == "yes"
     noise = _noise(places, info)
     noisy = (noise.value or 0) >= VERDICT_LIMITS.strong_noise
-    findings = [interlacing, *_dropouts(places, scan), flicker, dust, noise]
+    findings = [interlacing, *_tape_findings(places, info.video, scan), flicker, dust, noise]
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy, is_film=is_film)]
     findings += [_compression(info), _size(info.video)]
@@ -221,14 +223,26 @@ def _dust(places: Sequence[Place], video: VideoInfo, options: RestoreOptions) ->
     return Finding("dust", "yes", words, "dedust", least)
 
 
-def _dropouts(places: Sequence[Place], scan: Scan | None) -> Iterator[Finding]:
-    """Judge, of video in fields, how many dropouts were found; every task fills them."""
+def _tape_findings(places: Sequence[Place], video: VideoInfo, scan: Scan | None) -> Iterator[Finding]:
+    """Judge, of video in fields, how many dropouts were found, which every task fills, and how many lines are
+    torn, which no task mends.
+    """
     if scan is None or scan.kind != "fields":
         return
-    counts = [frame.dropouts for place in places for frame in place.frames]
-    total, spoiled = sum(counts), sum(count > 0 for count in counts)
-    words = f"{total} in {spoiled} of {len(counts)} frames, filled when fields become frames"
+    frames = [frame for place in places for frame in place.frames]
+    total, spoiled = sum(frame.dropouts for frame in frames), sum(frame.dropouts > 0 for frame in frames)
+    words = f"{total} in {spoiled} of {len(frames)} frames, filled when fields become frames"
     yield Finding("dropouts", "yes" if total else "no", words if total else "none found", value=float(total))
+
+    guide = 1 if video.format.family == "rgb" else 0
+    fields = [frame.planes[guide][frame.real_rows :: 2] for frame in frames if frame.real_rows is not None]
+    lines = 2 * torn_lines([np.divide(field, video.format.unit, dtype=np.float32) for field in fields])
+    words = (
+        f"the lowest {lines} lines are shifted, as where a recorder switches its heads; crop or cover them"
+    )
+    yield Finding(
+        "torn lines", "yes" if lines else "no", words if lines else "none found", value=float(lines)
+    )
 
 
 def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:

@@ -11,15 +11,15 @@ the motion is 0, so that weather isn't followed. Nothing is learnt.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.fast.maps import is_traced
-from vidrestore.models.matching import means_of_blocks, median_of_nine
+from vidrestore.models.fast.maps import CPU_STRIP, Span, is_traced, spans
+from vidrestore.models.matching import maps_of_means, median_of_nine
 from vidrestore.models.spynet import warp
 
 # Chosen on training clips, clean and with drawn rain and snow, by the PSNR of the clean frame after the warp.
@@ -133,8 +133,18 @@ def luma_of(pictures: Tensor) -> Tensor:
 
 def means_around(maps: Tensor, side: int) -> Tensor:
     """Return the means of maps (B, C, H, W) over squares of an odd side in pixels, inside the picture."""
-    columns = F.avg_pool2d(maps, (side, 1), 1, (side // 2, 0), count_include_pad=False)
-    return F.avg_pool2d(columns, (1, side), 1, (0, side // 2), count_include_pad=False)
+    height, width = maps.shape[-2:]
+    around = F.pad(maps, [side // 2] * 4).flatten(0, 1)
+    shares = [_inside(length, side, maps) for length in (height, width)]
+    means: Tensor = maps_of_means(around, side).unflatten(0, maps.shape[:2])
+    return means / (shares[0][:, None] * shares[1])
+
+
+def _inside(length: int, side: int, like: Tensor) -> Tensor:
+    """Return (length,): the share of the pixels around each of a line that lie on the line."""
+    places = torch.arange(length, device=like.device, dtype=like.dtype)
+    before, after = places.clamp(max=side // 2), (length - 1 - places).clamp(max=side // 2)
+    return (before + after + 1) / side
 
 
 def _pyramid(pictures: Tensor) -> list[Tensor]:
@@ -148,49 +158,59 @@ def _refined(reference: Tensor, neighbour: Tensor, flow: Tensor, level: int) -> 
     """Return the flow (B, 2, h, w) of a level after a search around it."""
     height, width = reference.shape[-2:]
     reach = 1 if level < FINE else 2
-    side = 2 * reach + 1
-    moved = F.pad(warp(neighbour, flow, border="border"), [reach] * 4, mode="replicate")
     radius = FULL_RADIUS if level == 0 else RADIUS
-    shifts = [(down, right) for down in range(side) for right in range(side)]
-    shifted = [moved[..., y : y + height, x : x + width] for y, x in shifts]
-    if moved.device.type != "cpu":  # all at once; a CPU's caches hold no more than one
-        shifted = [torch.cat(shifted, 1)]
-    cost = torch.cat([_block_difference(part, reference, radius) for part in shifted], 1)
+    moved = F.pad(warp(neighbour, flow, border="border"), [reach] * 4, mode="replicate")
+    strips = [(0, height)]
+    if reference.device.type == "cpu" and not is_traced():  # what stays in the processor's cache
+        strips = spans(height, CPU_STRIP // (len(reference) * (2 * reach + 1) ** 2 * width))
+    shifts = [_best_shifts(reference, moved, strip, reach, radius) for strip in strips]
+    return _median(flow + torch.cat(shifts, 2))
+
+
+def _best_shifts(reference: Tensor, moved: Tensor, strip: Span, reach: int, radius: int) -> Tensor:
+    """Return the shifts (B, 2, rows, w), x then y, of a strip of rows that are moved least differently from
+    the reference (B, 1, h, w). `moved`: with `reach` more pixels on each side.
+    """
+    (start, stop), (height, width), side = strip, reference.shape[-2:], 2 * reach + 1
+    first, last = max(0, start - radius), min(height, stop + radius)
+    shifted = [moved[..., y + first : y + last, x : x + width] for y in range(side) for x in range(side)]
+    beyond = radius, radius, radius - start + first, radius + stop - last
+    cost = _block_difference(torch.cat(shifted, 1), reference[:, :, first:last], beyond)
     line = torch.arange(
         -reach, reach + 1, dtype=cost.dtype, device=cost.device
     )  # a copy would wait for a GPU
     lengths = (line[:, None].square() + line.square()).sqrt().flatten()
-    cost += RELUCTANCE * lengths[:, None, None]
+    cost = cost + RELUCTANCE * lengths[:, None, None]
     least, best = _least(cost)
     row = best.div(side, rounding_mode="floor")
     down = row - reach + _subpixel_offset(cost, least, best, row, side, side)
     column = best - side * row
     right = column - reach + _subpixel_offset(cost, least, best, column, 1, side)
-    return _median(flow + torch.cat((right, down), 1))
+    return torch.cat((right, down), 1)
 
 
 def _least(cost: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the least cost (B, 1, h, w) of those in (B, N, h, w), and its index as a float.
+    """Return the least cost (B, 1, h, w) of at most 128, (B, N, h, w), and its index as a float.
 
-    `Tensor.min` of a CPU takes five times as long for the index.
+    `Tensor.min` of a CPU takes five times as long for the index, and floats move four times as many bytes.
     """
     least = cost.amin(1, keepdim=True)
-    count = cost.shape[1]
-    index = torch.arange(count, dtype=cost.dtype, device=cost.device)[:, None, None]
-    return least, (cost > least).to(cost.dtype).mul_(count).add_(index).amin(1, keepdim=True)
+    count, dtype = cost.shape[1], cost.dtype if is_traced() else torch.uint8
+    index = torch.arange(count, dtype=dtype, device=cost.device)[:, None, None]
+    places = (cost > least).to(dtype).mul_(count).add_(index)
+    return least, places.amin(1, keepdim=True).to(cost.dtype)
 
 
-def _block_difference(pictures: Tensor, reference: Tensor, radius: int) -> Tensor:
-    """Return the mean capped difference over blocks around every pixel of (B, N, h, w)."""
+def _block_difference(pictures: Tensor, reference: Tensor, beyond: Sequence[int]) -> Tensor:
+    """Return the mean capped difference over blocks around pixels of (B, N, h, w). `beyond`: by how many
+    blocks reach over the left, right, upper and lower border, which is repeated there.
+    """
     difference = (pictures - reference).abs_().clamp_(max=CAP)
+    padded, side = F.pad(difference, beyond, mode="replicate"), 2 * beyond[0] + 1
     if is_traced():  # an exporter has no strides
-        return F.avg_pool2d(F.pad(difference, [radius] * 4, mode="replicate"), 2 * radius + 1, 1)
-    count, height, width = difference.flatten(0, 1).shape
-    padded = F.pad(difference, [radius] * 4, mode="replicate").flatten(0, 1)
-    means = means_of_blocks(padded, 2 * radius + 1)
-    # without the blocks across the end of a line
-    rows = means.as_strided((count, height, width), (means.shape[1], padded.shape[2], 1))
-    return rows.reshape(difference.shape)
+        return F.avg_pool2d(padded, side, 1)
+    means: Tensor = maps_of_means(padded.flatten(0, 1), side).unflatten(0, difference.shape[:2])
+    return means
 
 
 def _subpixel_offset(
@@ -244,5 +264,5 @@ def _median_of_three(first: Tensor, second: Tensor, third: Tensor) -> Tensor:
 
 def _fits_still(reference: Tensor, neighbour: Tensor, flow: Tensor) -> Tensor:
     """Return (B, 1, h, w): True where a picture fits about as well without motion."""
-    moved = _block_difference(warp(neighbour, flow, border="border"), reference, STILL_RADIUS)
-    return _block_difference(neighbour.clone(), reference, STILL_RADIUS) <= STILL * moved
+    moved = _block_difference(warp(neighbour, flow, border="border"), reference, [STILL_RADIUS] * 4)
+    return _block_difference(neighbour, reference, [STILL_RADIUS] * 4) <= STILL * moved

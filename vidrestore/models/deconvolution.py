@@ -204,17 +204,6 @@ def sharpened(light: Tensor, kernel: Tensor, strength: float) -> Tensor:
     return _sparse(blurred, spectrum, strength, prior, sharp)[inner]
 
 
-def blurred_by(kernel: Tensor, light: Tensor) -> Tensor:
-    """Return a picture (C, H, W) blurred by a kernel, as `sharpened` undoes it; beyond its borders it is
-    reflected.
-    """
-    height, width = light.shape[1:]
-    canvas, (top, left) = wrapped(light, len(kernel))
-    spectrum = phased(transfer(kernel, canvas), centroid(kernel), canvas)
-    blurred: Tensor = torch.fft.irfft2(spectrum * torch.fft.rfft2(canvas), canvas.shape[1:])
-    return blurred[:, top : top + height, left : left + width]
-
-
 def _prior_weight(blurred: Tensor) -> Tensor:
     """Return the weight (H, W) of the prior for a blurred picture (C, H, W): above 1 where it is smooth."""
     energy = _gradients(from_light(blurred)).square().sum(0).mean(0)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.models.alignment import dense_motion
 from vidrestore.models.spynet import warp
 
@@ -70,14 +71,20 @@ def woven(
     """
     luma = F.pad(planes[guide][:, None] / 255, (0, 0, 1, 1), mode="replicate")
     smooth = (luma[..., :-2, :] + 2 * luma[..., 1:-1, :] + luma[..., 2:, :]) / 4  # bwdif leaves combs
-    frames: list[list[Tensor]] = [[] for _ in planes]
     reach = 1 if any(sigma) else 2
-    for frame in range(0, len(rows), step):
+
+    def frame_planes(frame: int) -> list[Tensor]:
+        """Return the planes of a frame with its neighbours woven in."""
         first, stop = max(0, frame - reach), min(len(rows), frame + reach + 1)
         neighbours = [] if rows[frame] is None else [*range(first, frame), *range(frame + 1, stop)]
         motions = {index: dense_motion(smooth[frame][None], smooth[index][None]) for index in neighbours}
-        for plane, level, results in zip(planes, sigma, frames, strict=True):
-            results.append(_woven_frame(plane, rows, LEAST_ERROR + NOISE * level**2, frame, motions))
+        levels = zip(planes, sigma, strict=True)
+        return [
+            _woven_frame(plane, rows, LEAST_ERROR + NOISE * level**2, frame, motions)
+            for plane, level in levels
+        ]
+
+    frames = zip(*dealt(frame_planes, range(0, len(rows), step)), strict=True)
     return tuple(map(torch.stack, frames))
 
 

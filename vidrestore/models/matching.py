@@ -266,6 +266,16 @@ def means_of_blocks(samples: Tensor, side: int) -> Tensor:
     return _line_sums(columns, side, 1).div_(side**2)
 
 
+def maps_of_means(pictures: Tensor, side: int) -> Tensor:
+    """Return the means of the blocks of pictures (N, H, W) as maps (N, H - side + 1, W - side + 1), which
+    are not contiguous.
+    """
+    means = means_of_blocks(pictures, side)
+    count, height, width = pictures.shape
+    shape = (count, height - side + 1, width - side + 1)  # without blocks across the end of a line
+    return means.as_strided(shape, (means.shape[1], width, 1), means.storage_offset())
+
+
 def _line_sums(samples: Tensor, count: int, step: int) -> Tensor:
     """Return sums of `count` samples of (T, N), `step` apart, computed from those of half as many."""
     if count == 1:

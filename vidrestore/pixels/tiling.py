@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.cores import dealt
@@ -24,17 +25,11 @@ def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
     # down, then across
     height, width = frames.shape[-2:]
     below, right = (max(least - side, -side % multiple) for side in (height, width))
-    for below_or_right, dim in ((below, -2), (right, -1)):
-        if below_or_right:
-            index = torch.arange(frames.shape[dim] + below_or_right, device=frames.device)
-            last = frames.shape[dim] - 1
-            index = (
-                torch.where(index > last, 2 * last - index, index)
-                if below_or_right <= last
-                else index.clamp(max=last)
-            )
-            frames = frames.index_select(dim, index)
-    return frames
+    maps = frames.flatten(0, -3)  # `index_select` takes ten times as long as `pad`
+    for extra, side, sides in ((below, height, (0, 0, 0, below)), (right, width, (0, right, 0, 0))):
+        if extra:
+            maps = F.pad(maps, sides, mode="reflect" if extra < side else "replicate")
+    return maps.view(*frames.shape[:-2], *maps.shape[-2:])
 
 
 def even_side(length: int, most: int, overlap: int, multiple: int) -> int:

@@ -51,6 +51,7 @@ class FlickerFit:
     step: mean change in grey levels from which on light has jumped
     shortest: frames of a scene between two steps that is corrected
     alternation: least median difference in grey levels between one change and the next
+    drift: least of the same over the median change; where light drifts by more, errors of the fit alternate
     weak: the same, below which flicker may be as uneven as `weak_unevenness` grey levels
     unevenness: largest mean residual of a block over the mean change
     most: largest logarithm of a factor
@@ -72,6 +73,7 @@ class FlickerFit:
     step: float = 30.0
     shortest: int = 5
     alternation: float = 0.6
+    drift: float = 0.6
     weak: float = 3.0
     weak_unevenness: float = 3.5
     unevenness: float = 0.45
@@ -192,7 +194,9 @@ def alternation_of(statistics: Sequence[Sequence[float]]) -> float:
     is_even = unevenness < FIT.unevenness * size
     if alternation < FIT.weak:
         is_even = is_even or unevenness < FIT.weak_unevenness * len(statistics)
-    return alternation if is_even and alternation >= FIT.alternation else 0.0
+    change = sorted(abs(mean) for mean in means)[len(means) // 2]
+    is_flicker = is_even and alternation >= max(FIT.alternation, FIT.drift * change)
+    return alternation if is_flicker else 0.0
 
 
 def correction(changes: Sequence[LightChange], frame: int) -> Tensor | None:

@@ -40,7 +40,7 @@ def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor
     """Return restored frames (B, 3, H, W) without what four restored neighbours lack. `source`: the frames
     before the network.
     """
-    first, second, third, fourth = aligned(torch.cat([frames] * 4), torch.cat([*neighbours])).chunk(4)
+    first, second, third, fourth = aligned(frames, torch.cat([*neighbours])).chunk(4)
     one = torch.maximum(torch.minimum(first, second), torch.minimum(third, fourth))
     other = torch.minimum(torch.maximum(first, second), torch.maximum(third, fourth))
     middle = (one + other) / 2
@@ -58,10 +58,11 @@ def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor
 
 
 def aligned(frames: Tensor, neighbours: Tensor) -> Tensor:
-    """Return neighbours warped onto frames (B, 3, H, W), by their motion at half size."""
-    halves = (F.avg_pool2d(luma_of(pictures), 2, ceil_mode=True) for pictures in (frames, neighbours))
-    size = frames.shape[-2:]
-    motion = 2 * F.interpolate(dense_motion(*halves), size, mode="bilinear", align_corners=False)
+    """Return neighbours (N B, 3, H, W) warped onto frames (B, 3, H, W), by their motion at half size."""
+    halves = [F.avg_pool2d(luma_of(pictures), 2, ceil_mode=True) for pictures in (frames, neighbours)]
+    references = halves[0].repeat(len(neighbours) // len(frames), 1, 1, 1)
+    motion = 2 * dense_motion(references, halves[1])
+    motion = F.interpolate(motion, frames.shape[-2:], mode="bilinear", align_corners=False)
     return warp(neighbours, motion, border="border")
 
 

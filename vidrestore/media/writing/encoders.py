@@ -16,6 +16,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.media.formats.encoder_table import (
     DEEP_PREFERENCE,
     ENCODERS,
+    FINE_CRF,
     ISO,
     LOSSLESS_PREFERENCE,
     LOSSY,
@@ -266,7 +267,7 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
     # else the quality follows from the source
     if row.crf and not options.lossless:
         crf = usual_crf(source, row.crf) if options.crf is None else options.crf
-        settings[row.quality] = f"{crf:g}"
+        settings = {**(row.fine if crf <= FINE_CRF else {}), **settings, row.quality: f"{crf:g}"}
     return settings
 
 
