@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -40,6 +41,7 @@ class Work(NamedTuple):
     height: int
     frames: int
     suffix: str = ".mkv"  # of the source; .png with %d: one file a frame
+    files: int = 1  # sources that are alike, restored by one command
 
     @property
     def arguments(self) -> list[str]:
@@ -55,6 +57,8 @@ WORKS = {
     "dehaze": Work("dehaze", 854, 480, 8),
     "deblur": Work("deblur", 640, 360, 8),
     "sr": Work("sr", 320, 180, 8),
+    "photographs": Work("denoise", 640, 480, 1, ".jpg", 8),
+    "short clips": Work("denoise", 320, 180, 8, files=4),
 }
 SMALL = 10  # divides the sides of small ones
 NOISE = {"denoise": 12.0, "deblur": 1.0}  # grey levels
@@ -87,7 +91,7 @@ def drawn(work: Work, number: int) -> NDArray[np.uint8]:
 
 
 def write_source(work: Work, folder: Path) -> Path:
-    """Write the source of a work, and return its name."""
+    """Write the sources of a work, and return the name of the first."""
     path = folder / f"source{work.suffix}"
     codec, pixels = {".jpg": ("mjpeg", "yuvj420p"), ".mkv": ("ffv1", "yuv420p")}.get(
         work.suffix, ("png", "rgb24")
@@ -102,16 +106,30 @@ def write_source(work: Work, folder: Path) -> Path:
             frame.pts, frame.time_base = number, Fraction(1, 24)
             file.mux(stream.encode(frame))  # type: ignore[attr-defined]
         file.mux(stream.encode())  # type: ignore[attr-defined]
+    for number in range(1, work.files):
+        shutil.copy(path, folder / f"source{number}{work.suffix}")
     return path
 
 
 def cost_of(work: Work, source: Path, threads: int) -> Cost:
-    """Return the cost of a command that restores a source."""
+    """Return the cost of a command that restores a source, and those beside it if the work has several."""
     output = source.with_name("out.jpg" if work.suffix == ".jpg" else "out.mkv")
     more = ["--encoder", "ffv1"] if output.suffix == ".mkv" else []
     more += ["--fps", "24"] if "%" in work.suffix else []
-    command = [sys.executable, "-m", "vidrestore", work.task, str(source), "-o", str(output), "--overwrite"]
-    command += ["--quiet", "--device", "cpu", "--threads", str(threads), *work.arguments, *more]
+    sources = [source]
+    if work.files > 1:
+        sources, output = sorted(source.parent.glob(f"source*{work.suffix}")), source.with_name("results")
+    command = [sys.executable, "-m", "vidrestore", work.task, *map(str, sources), "-o", str(output)]
+    command += [
+        "--overwrite",
+        "--quiet",
+        "--device",
+        "cpu",
+        "--threads",
+        str(threads),
+        *work.arguments,
+        *more,
+    ]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -154,7 +172,7 @@ def measure(names: Sequence[str], loops: int, repeat: int, shrink: int) -> Itera
         work = WORKS[name]
         work = work._replace(width=work.width // shrink // 2 * 2, height=work.height // shrink // 2 * 2)
         tiny = work._replace(
-            width=START_SIDE, height=START_SIDE, frames=1, suffix=work.suffix.replace("%d", "1")
+            width=START_SIDE, height=START_SIDE, frames=1, suffix=work.suffix.replace("%d", "1"), files=1
         )
         with TemporaryDirectory() as folder, TemporaryDirectory() as other:
             source, start_source = write_source(work, Path(folder)), write_source(tiny, Path(other))

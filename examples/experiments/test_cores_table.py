@@ -28,6 +28,12 @@ def test_a_command_restores_a_drawn_source(tmp_path):
     assert cost.cpu > 0
 
 
+def test_a_command_restores_several_drawn_sources(tmp_path):
+    work = cores_table.WORKS["photographs"]._replace(width=64, height=48, files=2)
+    cores_table.cost_of(work, cores_table.write_source(work, tmp_path), 1)
+    assert len(list((tmp_path / "results").iterdir())) == 2
+
+
 def test_an_unknown_work_is_an_error_that_names_those_there_are(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["cores_table.py", "photo"])
     with pytest.raises(SystemExit):
