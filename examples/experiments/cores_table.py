@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -40,6 +41,7 @@ class Work(NamedTuple):
     height: int
     frames: int
     suffix: str = ".mkv"  # of the source; .png with %d: one file a frame
+    files: int = 1  # sources that are alike, restored by one command
 
     @property
     def arguments(self) -> list[str]:
@@ -55,6 +57,8 @@ WORKS = {
     "dehaze": Work("dehaze", 854, 480, 8),
     "deblur": Work("deblur", 640, 360, 8),
     "sr": Work("sr", 320, 180, 8),
+    "photographs": Work("denoise", 640, 480, 1, ".jpg", 8),
+    "short clips": Work("denoise", 320, 180, 8, files=4),
 }
 SMALL = 10  # divides the sides of small ones
 NOISE = {"denoise": 12.0, "deblur": 1.0}  # grey levels
@@ -87,7 +91,7 @@ def drawn(work: Work, number: int) -> NDArray[np.uint8]:
 
 
 def write_source(work: Work, folder: Path) -> Path:
-    """Write the source of a work, and return its name."""
+    """Write the sources of a work, and return the name of the first."""
     path = folder / f"source{work.suffix}"
     codec, pixels = {".jpg": ("mjpeg", "yuvj420p"), ".mkv": ("ffv1", "yuv420p")}.get(
         work.suffix, ("png", "rgb24")
@@ -102,16 +106,30 @@ def write_source(work: Work, folder: Path) -> Path:
             frame.pts, frame.time_base = number, Fraction(1, 24)
             file.mux(stream.encode(frame))  # type: ignore[attr-defined]
         file.mux(stream.encode())  # type: ignore[attr-defined]
+    for number in range(1, work.files):
+        shutil.copy(path, folder / f"source{number}{work.suffix}")
     return path
 
 
 def cost_of(work: Work, source: Path, threads: int) -> Cost:
-    """Return the cost of a command that restores a source."""
+    """Return the cost of a command that restores a source, and those beside it if the work has several."""
     output = source.with_name("out.jpg" if work.suffix == ".jpg" else "out.mkv")
     more = ["--encoder", "ffv1"] if output.suffix == ".mkv" else []
     more += ["--fps", "24"] if "%" in work.suffix else []
-    command = [sys.executable, "-m", "vidrestore", work.task, str(source), "-o", str(output), "--overwrite"]
-    command += ["--quiet", "--device", "cpu", "--threads", str(threads), *work.arguments, *more]
+    sources = [source]
+    if work.files > 1:
+        sources, output = sorted(source.parent.glob(f"source*{work.suffix}")), source.with_name("results")
+    command = [sys.executable, "-m", "vidrestore", work.task, *map(str, sources), "-o", str(output)]
+    command += [
+        "--overwrite",
+        "--quiet",
+        "--device",
+        "cpu",
+        "--threads",
+        str(threads),
+        *work.arguments,
+        *more,
+    ]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -154,7 +172,7 @@ def measure(names: Sequence[str], loops: int, repeat: int, shrink: int) -> Itera
         work = WORKS[name]
         work = work._replace(width=work.width // shrink // 2 * 2, height=work.height // shrink // 2 * 2)
         tiny = work._replace(
-            width=START_SIDE, height=START_SIDE, frames=1, suffix=work.suffix.replace("%d", "1")
+            width=START_SIDE, height=START_SIDE, frames=1, suffix=work.suffix.replace("%d", "1"), files=1
         )
         with TemporaryDirectory() as folder, TemporaryDirectory() as other:
             source, start_source = write_source(work, Path(folder)), write_source(tiny, Path(other))
@@ -168,24 +186,35 @@ def measure(names: Sequence[str], loops: int, repeat: int, shrink: int) -> Itera
 
 
 def parts(cores: int) -> Iterator[str]:
-    """Yield a table in Markdown: workers and clips that memory allows for 1080p, and the parts of a clip."""
+    """Yield a table in Markdown: workers and clips that memory allows for 1080p, what these have for workers
+    to do at the same time, and why that is less than the cores could do. A clip of R'G'B' frames gives those
+    that it doesn't share.
+    """
     from vidrestore.models.nonlocal_bayes import CHUNK
     from vidrestore.pipeline.clip_restorer import ClipRestorer
     from vidrestore.pixels.frames import PixelFormat, VideoInfo
     from vidrestore.restorers.base import load_restorer
+    from vidrestore.restorers.devices import CPU_MEMORY
     from vidrestore.settings.options import RestoreOptions
 
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     video = VideoInfo(0, "h264", 1920, 1080, pixels, Fraction(1, 24), pix_fmt=pixels.name)
-    yield "| task | workers | clips at once | parts of a clip |\n|---|---|---|---|"
+    heads = "task", "workers", "clips at once", "parts at once", "at work", "why not more"
+    yield f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}"
     for task in ("denoise", "dehaze", "derain", "desnow", "deblur", "sr"):
         options = RestoreOptions(device="cpu", threads=0, sigma=12.0)
-        stage = ClipRestorer(task, load_restorer(task, options), video, options)
+        restorer = load_restorer(task, options)
+        stage = ClipRestorer(task, restorer, video, options)
         stage.threads = cores
         clips, workers = stage.at_once()
-        tracks = -(-video.height // 16) * (video.width // 16)
-        what = f"{-(-tracks // CHUNK)} of luma" if task == "denoise" else f"{stage.length} frames"
-        yield f"| {task} | {workers} | {clips} | {what} |"
+        count, kind, reason = clips * (stage.length - stage.overlap), "frames", ""
+        if restorer.input_kind == "planes":
+            tracks = -(-video.height // 16) * (video.width // 16)
+            count, kind = clips * -(-tracks // CHUNK), "parts of luma"
+        elif workers < cores:
+            part = restorer.part_memory(video.height, video.width)
+            reason = f"a frame takes {part / 1e9:.1f} GB of {CPU_MEMORY / 1e9:.1f} GB"
+        yield f"| {task} | {workers} | {clips} | {count} {kind} | {min(workers, count)} | {reason} |"
 
 
 def main() -> None:

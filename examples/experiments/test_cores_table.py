@@ -28,8 +28,24 @@ def test_a_command_restores_a_drawn_source(tmp_path):
     assert cost.cpu > 0
 
 
+def test_a_command_restores_several_drawn_sources(tmp_path):
+    work = cores_table.WORKS["photographs"]._replace(width=64, height=48, files=2)
+    cores_table.cost_of(work, cores_table.write_source(work, tmp_path), 1)
+    assert len(list((tmp_path / "results").iterdir())) == 2
+
+
 def test_an_unknown_work_is_an_error_that_names_those_there_are(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["cores_table.py", "photo"])
     with pytest.raises(SystemExit):
         cores_table.main()
     assert "there are: photograph 2 MP" in capsys.readouterr().err
+
+
+def test_what_eight_cores_could_work_on_is_counted_and_less_has_a_reason(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["cores_table.py", "--parts", "8"])
+    cores_table.main()
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    at_work = {task: (int(count), *reason) for task, _, _, _, count, *reason in cells}
+    assert at_work["denoise"] == (8,) and at_work["dehaze"] == (8,)
+    assert 1 < at_work["deblur"][0] < 8 and at_work["deblur"][1].startswith("a frame takes ")

@@ -84,6 +84,18 @@ def test_a_frames_kernel_is_searched_for_on_a_device_and_only_its_correlations_a
     assert moved - blocks <= 30 * 4 * 2 * 61**2
 
 
+def test_a_sharp_frame_is_left_as_it_is_after_few_launches_and_two_copies_that_the_host_waits_for():
+    with Rehearsal() as device:
+        restorer, clip = load_restorer("deblur", RestoreOptions(device="cuda")), boxes(120, 160).to("cuda")
+        device.counts.clear()
+        device.launches = 0
+        assert restorer.input_kind == "rgb"
+        frames = list(restorer.frames(clip.expand(2, -1, -1, -1), (0, 2)))
+    assert all(torch.equal(frame, clip) for frame in frames)
+    assert device.launches <= 2 * 35
+    assert device.counts["blocking copies"] + device.counts["values read"] <= 2 * 2
+
+
 def cost_of(name: str, size: str, card: str = "h100") -> Cost:
     task, count, *options = CASES[name]
     return cost(card, task, size, count, *options)

@@ -1,6 +1,7 @@
 """Restore videos by networks that see RGB: frames, times, colours and formats stay the same."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -287,17 +288,29 @@ def test_too_little_memory_names_a_tile_that_takes_less(tmp_path, weights, monke
 
 
 @pytest.mark.parametrize(
-    "clip, part, clips, parts",  # memory in GiB, of 3
-    [(0.1, 0.1, 14, 16), (0.5, 0.25, 1, 10), (0.25, 1.0, 2, 2), (1.0, 9.0, 1, 1), (9.0, 1.0, 1, 1)],
+    "clip, part, single, many",  # memory in GiB, of 3; clips and parts for clips of one frame, and of many
+    [
+        (0.1, 0.1, (15, 15), (14, 16)),
+        (0.5, 0.25, (4, 4), (1, 10)),
+        (0.25, 0.7, (3, 3), (3, 3)),
+        (0.25, 1.0, (2, 2), (2, 2)),
+        (1.0, 9.0, (1, 1), (1, 1)),
+        (9.0, 1.0, (1, 1), (1, 1)),
+    ],
 )
-def test_as_many_parts_run_at_once_as_memory_allows_and_then_clips(tmp_path, clip, part, clips, parts):
+def test_so_many_parts_and_clips_share_the_memory_that_most_frames_are_at_work(
+    tmp_path, clip, part, single, many
+):
     video = VideoInfo(0, "h264", 64, 48, PixelFormat("yuv420p", "yuv", 8, 1, 1), Fraction(1, 25))
-    for restorer in (image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())):
+    restorers = image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())
+    for restorer, expected in zip(restorers, (single, many), strict=True):
         restorer.memory = lambda height, width: int((clip + part) * 2**30)
         restorer.part_memory = lambda height, width: int(part * 2**30)
         stage = ClipRestorer("", restorer, video, RestoreOptions())
         stage.threads = 16
-        assert stage.at_once() == (clips, parts)
+        assert stage.at_once() == expected
+        stage.conversion.video = replace(video, frames=1)  # whose parts all workers share
+        assert stage.at_once().parts == many[1]
 
 
 def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights):

@@ -7,6 +7,7 @@ file's own matrix, range and chroma siting; their frames come one by one and may
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -349,14 +350,22 @@ class RgbConversion:
 
     def at_once(self, threads: int) -> AtOnce:
         """Return how many parts of clips memory and threads allow at once, and in what is left how many
-        clips.
+        clips: such that most frames are restored at the same time, then by most workers.
         """
-        size = self.video.height, self.video.width
+        size, facts = (self.video.height, self.video.width), self.restorer.facts
         part = self.restorer.part_memory(*size)
         clip = max(1, self.restorer.memory(*size) - part)
         room = max(CPU_MEMORY - clip, CPU_MEMORY // 2)  # the clip of large frames may be one photograph
-        parts = max(1, min(threads, room // part))
-        return AtOnce(min(parts, (CPU_MEMORY - parts * part) // clip), parts)
+        frames = max(1, self.restorer.clip_length(*size) - facts.overlap)  # that a clip gives
+        most = self.video.frames or sys.maxsize
+
+        def allowed(parts: int) -> AtOnce:
+            return AtOnce(min(parts, (CPU_MEMORY - parts * part) // clip), parts)
+
+        def at_work(choice: AtOnce) -> tuple[int, int]:
+            return min(choice.parts, max(1, choice.clips) * frames, most), choice.parts
+
+        return max(map(allowed, range(1, max(1, min(threads, room // part)) + 1)), key=at_work)
 
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
         """Yield the planes of the frames `keep` of a clip, one by one; on a device several together."""
