@@ -2,7 +2,7 @@
 # Train the systems of examples/train/systems at every rate and noise level of the DUST paper, and its ablations: 171 runs, which take a
 # CPU core three and a half days. What is done is left out, so it can be stopped and run again.
 #
-#   examples/train_systems.sh OUTPUT table|plateau|all|sensing|denoising|noisy-sensing|ablations [SYSTEM...]
+#   examples/train_systems.sh OUTPUT table|plateau|table4|all|sensing|denoising|noisy-sensing|ablations [SYSTEM...]
 #
 # SYSTEM is sista-rnn, vit, ...; without any, all of them (ablations: those the paper has). $TRAIN is the command, `vidrestore train` unless
 # set. `table` is the two of each system that weights/README.md compares: six hours. Configurations with the
@@ -10,16 +10,19 @@
 # paper's schedule (its rate, times 0.3 after five validations without gain, single precision, no average of weights)
 # instead of equal minutes. $STEPS is the length, 135100 as in the paper unless set, and $EPOCH the steps from one
 # validation to the next (1351). OUTPUT is another folder than that of `table`; systems_table.py prints both.
+# `table4` is Table IV as the paper trains it: every rate on the set $SET (avenue, ucsd or shanghaitech) in the folder $DATA, by
+# the recipe ../dust-$SET-cs20.toml with the system's network and rate. Then, with the runs of that set:
+#   vidrestore eval --suite dust-table4 --data DATA --sets avenue $(printf -- '--weights %s ' OUTPUT/*-avenue-cs?0.safetensors)
 set -euo pipefail
 
 output=${1:?folder for weights}
-what=${2:?table, plateau, all, sensing, denoising, noisy-sensing or ablations}
+what=${2:?table, plateau, table4, all, sensing, denoising, noisy-sensing or ablations}
 shift 2
 recipes=$(cd "$(dirname "$0")/train/systems" && pwd)
 read -ra train <<<"${TRAIN:-vidrestore train}"
 case $what in
-table | plateau | all | sensing | denoising | noisy-sensing | ablations) ;;
-*) echo "train_systems.sh: no $what; there are table, plateau, all, sensing, denoising, noisy-sensing and ablations" >&2 && exit 2 ;;
+table | plateau | table4 | all | sensing | denoising | noisy-sensing | ablations) ;;
+*) echo "train_systems.sh: no $what; there are table, plateau, table4, all, sensing, denoising, noisy-sensing and ablations" >&2 && exit 2 ;;
 esac
 systems=("$@")
 if [ ${#systems[@]} = 0 ]; then
@@ -36,7 +39,14 @@ run() {
     shift 2
     for edit; do edits+=(-e "$edit"); done
     sed "${edits[@]}" -e "s|^name = .*|name = \"$name\"|" "$recipes/$recipe.toml" >"$output/$name.toml"
-    [ -e "$output/$name.safetensors" ] || "${train[@]}" --config "$output/$name.toml" --output "$output" --resume
+    train_missing "$name"
+}
+
+# train_missing NAME [OPTION...]: train by OUTPUT/NAME.toml unless that is done
+train_missing() {
+    local name=$1
+    shift
+    [ -e "$output/$name.safetensors" ] || "${train[@]}" --config "$output/$name.toml" --output "$output" --resume "$@"
 }
 
 sensing() {
@@ -58,6 +68,19 @@ denoising() {
 plateau() {
     run "$1-cs20" "$1-cs20" '/^precision = /d' "s/^steps = .*/steps = ${STEPS:-135100}/" \
         "s/^validate_every = .*/validate_every = ${EPOCH:-1351}\nschedule = \"plateau\"\nwarmup = 0\nbetas = [0.9, 0.999]\nprecision = \"fp32\"\naverage = 0.0/"
+}
+
+table4() {
+    local set=${SET:-avenue} rate=1 measurements name
+    case $1 in sista | algorithm1) return ;; esac # not in the table
+    for measurements in 26 51 77 102 128; do
+        name=$1-$set-cs${rate}0
+        { sed '/^\[data\]/,$d' "$recipes/$1-cs20.toml"; sed -n '/^\[data\]/,$p' "$recipes/../dust-$set-cs20.toml"; } |
+            sed -e "s|^name = .*|name = \"$name\"|" -e "s/^measurements = .*/measurements = $measurements/" \
+                -e "s/^learning_rate = .*/$(grep '^learning_rate = ' "$recipes/$1-cs20.toml")/" >"$output/$name.toml"
+        train_missing "$name" --data "${DATA:?folder of the set}"
+        rate=$((rate + 1))
+    done
 }
 
 noisy_sensing() {
@@ -95,6 +118,7 @@ ablations() {
 for system in "${systems[@]}"; do
     case $what in table) for task in cs20 denoise20; do run "$system-$task" "$system-$task"; done ;; esac
     case $what in plateau) plateau "$system" ;; esac
+    case $what in table4) table4 "$system" ;; esac
     case $what in sensing | all) sensing "$system" ;; esac
     case $what in denoising | all) denoising "$system" ;; esac
     case $what in noisy-sensing | all) noisy_sensing "$system" ;; esac

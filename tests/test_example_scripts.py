@@ -1,10 +1,13 @@
 """Each script of `examples/` starts as its head says: with `--help`, and in its smallest form."""
 
+import pickle
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import fit_noise
 import pytest
 from paper_test_sets import picture, write_patch_network
 from sample_pictures import write_rgb
@@ -100,3 +103,11 @@ def test_a_mean_of_weights_is_nearer_to_the_one_with_the_larger_share(tmp_path, 
         float(load_model(str(path)).network.raw_threshold.detach()) for path in (*paths, mean)
     )
     assert between == pytest.approx(0.75 * first + 0.25 * second)
+
+
+def test_noise_is_not_fitted_to_samples_of_which_none_is_held_out(tmp_path):
+    samples = tmp_path / "samples.pkl"
+    samples.write_bytes(pickle.dumps([SimpleNamespace(held_out=False)] * 4))
+    with pytest.raises(SystemExit, match="0 of 4 samples are held out, where some must be; .* 40 at least"):
+        fit_noise.fit(tmp_path / "noise.safetensors", [samples])
+    assert not (tmp_path / "noise.safetensors").exists()

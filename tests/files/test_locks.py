@@ -132,6 +132,7 @@ def test_where_locks_are_refused_the_one_in_the_folder_for_the_work_excludes_oth
 
 
 @posix
+@pytest.mark.filterwarnings("ignore:flock not supported")  # which holds under `pytest -W error`
 def test_a_lock_that_is_a_file_alone_is_named_with_its_host_and_age(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fcntl.flock", refused(errno.ENOSYS))
     path = tmp_path / "job.lock"

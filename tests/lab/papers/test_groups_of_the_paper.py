@@ -130,6 +130,7 @@ def test_the_command_trains_on_videos_as_released(tmp_path, capsys, dataset, fol
     assert (
         "80 groups of 20 frames in 1 clips: an epoch is 5 steps; 80 groups in 1 clips are held out" in printed
     )
+    assert "held out  sigma 0" in printed and "training data" not in printed
     card = read_card(tmp_path / "runs" / "tiny.safetensors")
     assert card.training["data"] == f"dataset: {dataset} train; held out: 20% of the clips"
 

@@ -170,6 +170,19 @@ def trained(output: Path, *arguments: str) -> list[str]:
     ).stdout.split()
 
 
+def test_the_script_trains_table_iv_by_the_recipes_of_the_papers_sets(tmp_path, monkeypatch):
+    monkeypatch.setenv("DATA", "sets")
+    monkeypatch.setenv("SET", "ucsd")
+    rates = range(10, 60, 10)
+    assert trained(tmp_path / "out", "table4", "vit", "sista") == [f"vit-ucsd-cs{rate}" for rate in rates]
+    half = read_config(tmp_path / "out" / "vit-ucsd-cs50.toml")
+    vit = read_config(SYSTEMS / "vit-cs20.toml")
+    paper = read_config(SYSTEMS.parent / "dust-ucsd-cs20.toml")
+    assert (half.family, half.model) == ("vit", vit.model | {"measurements": 128})
+    assert half.data == paper.data
+    assert half.training == replace(paper.training, learning_rate=3e-4)
+
+
 def test_the_script_makes_the_changes_that_it_prints(tmp_path):
     assert trained(tmp_path / "out", "sensing", "sista-rnn") == [
         f"sista-rnn-cs{rate}0" for rate in range(1, 6)

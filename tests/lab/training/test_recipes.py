@@ -116,6 +116,8 @@ def sizes(config: RunConfig) -> dict[str, Any]:
     model = VSR if config.model.get("size") == "n" else SIZES.get(config.family, RNN)
     settings = {f"model.{name}": value for name, value in model.items()}
     settings |= {"training.steps": 2, "training.batch": 2, "training.validate_every": 2}
+    if config.training.warmup:
+        settings["training.warmup"] = 1
     data = config.data
     if hasattr(data, "groups_per_window"):
         settings |= {"data.groups_per_window": 8, "data.pool": 16}

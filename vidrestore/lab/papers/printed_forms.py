@@ -64,6 +64,9 @@ def printed_form(model: Model, systems: Collection[str] = (), column: str = "") 
         return _vsr_form(config)
     # groups of another length than printed are another system
     form = _patches_form(family, config, isinstance(model.network, SigmaDust), column)
+    if _configuration(model.card).get("training", {}).get("sensing") == "principal":
+        note = "trained from principal components instead of a random sensing matrix"
+        form = replace(form, note=f"{form.note}, {note}" if form.note else f"the paper's network, but {note}")
     frames = trained_frames(model.card)
     if frames == PRINTED_FRAMES:
         return form
@@ -73,9 +76,13 @@ def printed_form(model: Model, systems: Collection[str] = (), column: str = "") 
 
 def trained_frames(card: Card) -> int:
     """Return the number of frames in the groups that a network of patches was trained on, by its card."""
+    return int(_configuration(card).get("data", {}).get("frames", PRINTED_FRAMES))
+
+
+def _configuration(card: Card) -> dict[str, Any]:
+    """Return the configuration that weights were trained by; empty if their card has none."""
     text = card.training.get("configuration")
-    data = tomllib.loads(text).get("data", {}) if isinstance(text, str) else {}
-    return int(data.get("frames", PRINTED_FRAMES))
+    return tomllib.loads(text) if isinstance(text, str) else {}
 
 
 def depth_of(config: Any) -> int:

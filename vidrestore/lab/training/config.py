@@ -90,7 +90,7 @@ class TrainingConfig(Schedule):
     # "psnr" is the mean logarithm of each group's squared error, so that groups count alike
     loss: Literal["squared", "psnr"] = "squared"
     # DUST's sensing matrix at the start of a run without initial weights: by Glorot's rule, as in the paper,
-    # or the principal components of patches in batches of the first 1,600 steps, the best for linear recovery
+    # or the principal components of patches in batches of the first 6,400 steps, the best for linear recovery
     sensing: Literal["glorot", "principal"] = "glorot"
 
     def __post_init__(self) -> None:

@@ -351,7 +351,8 @@ class Run:
             if better:
                 self._write_weights(self.best_path)
         loss = sum(self.losses) / max(len(self.losses), 1)
-        has_held_out = bool(self.config.data.validation)
+        data = self.config.data
+        has_held_out = bool(data.validation or getattr(data, "validation_share", 0))
         return Validated(self.step, self.seconds, loss, metrics, before, better, has_held_out)
 
     @property

@@ -288,7 +288,7 @@ LOSS_POWER = 1.3
 GROUPS_AT_ONCE = 200  # groups validated at once
 LEAST_GROUP_ERROR = 3.0  # grey levels squared, 43 dB; groups with a smaller one have less weight in "psnr"
 # principal components: the steps whose batches are taken, every how many frames, rounds of weighting groups
-STARTING_STEPS, STARTING_STRIDE, STARTING_ROUNDS = range(0, 1600, 25), 5, 5
+STARTING_STEPS, STARTING_STRIDE, STARTING_ROUNDS = range(0, 6400, 100), 5, 5
 CARD_RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
