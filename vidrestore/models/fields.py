@@ -29,7 +29,9 @@ def real_samples(rows: Rows, plane: Tensor) -> Tensor | None:
     """Return (T, H, 1), true in the real rows of a plane (T, H, W); None if all are real."""
     if all(parity is None for parity in rows):
         return None
-    real = torch.tensor([[parity in (None, row % 2) for row in range(plane.shape[1])] for parity in rows])
+    parities = torch.arange(plane.shape[1]) % 2
+    every = torch.ones_like(parities, dtype=torch.bool)
+    real = torch.stack([every if parity is None else parities == parity for parity in rows])
     return real[..., None].to(plane.device)
 
 

@@ -197,7 +197,8 @@ class FrameContext(NamedTuple):
 
     def one_by_one(self, batch: int) -> list[FrameContext]:
         """Split the context by frame: `batch` clips each."""
-        return [FrameContext(*parts) for parts in zip(*(part.split(batch) for part in self), strict=True)]
+        frames = zip(*(part.split(batch) for part in self), strict=True)
+        return [FrameContext(*parts) for parts in frames]
 
     def rows(self, start: int, stop: int) -> FrameContext:
         """Return the context of rows [start, stop) with HALO more on either side."""

@@ -348,7 +348,7 @@ class _SceneNoise:
             self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
         noise = self._noise(frames)
         # where a plane lost more to the coder than it has noise, its loss is what is removed
-        luma, chroma = (fmean(losses) for losses in zip(*(frame.loss for frame in frames), strict=True))
+        luma, chroma = map(fmean, zip(*(frame.loss for frame in frames), strict=True))
         stronger = STRONGER if len(frames) > 1 and all(frame.steps for frame in frames) else 1.0
         sigma, loss = [], []
         for plane, lost in zip(noise, (luma, *[chroma] * (len(noise) - 1)), strict=True):
@@ -399,7 +399,8 @@ class _SceneNoise:
         grey = tuple(np.divide(plane, self._pixels.unit, dtype=np.float32) for plane in planes)
         if self._pixels.family != "rgb":
             return grey
-        return tuple(plane.numpy() for plane in rgb_to_opponent([torch.from_numpy(plane) for plane in grey]))
+        opponents = rgb_to_opponent([torch.from_numpy(plane) for plane in grey])
+        return tuple(plane.numpy() for plane in opponents)
 
 
 def loss_levels(losses: Sequence[float]) -> tuple[float, ...]:

@@ -160,7 +160,8 @@ def estimates_of(small: Tensor, outputs: Tensor, *, always: bool = False) -> lis
         depth, airlight = (maps.mean((2, 3), keepdim=True) for maps in (depth, airlight))
         parts = [*lumas, torch.cat((depth, airlight / luma_of(airlight)), 1)]
         parts += [DarkChannel().clear_luma(small.clamp(0, 1)).clamp(min=BLACK)] * always
-    return [HazeEstimate(*maps) for maps in zip(*(part.split(1) for part in parts), strict=True)]
+    frames = zip(*(part.split(1) for part in parts), strict=True)
+    return [HazeEstimate(*maps) for maps in frames]
 
 
 def dehaze_smoothly(windows: Sequence[Sequence[HazeEstimate]], frames: Tensor) -> Tensor:

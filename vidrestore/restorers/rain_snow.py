@@ -99,9 +99,9 @@ class WeatherRestorer(PictureRestorer):
         if count == 1:
             return super()._restored(clip, indices)
         windows = [reflected_window(index, RADIUS, count) for index in indices]
-        at_once = [
-            torch.stack([clip.results[index] for index in place]) for place in zip(*windows, strict=True)
-        ]
+        at_once = []
+        for place in zip(*windows, strict=True):
+            at_once.append(torch.stack([clip.results[index] for index in place]))
         source = pick(clip.frames, indices).to(self.device)
         return without_outliers(source, at_once.pop(RADIUS), at_once)
 
