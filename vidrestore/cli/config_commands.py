@@ -120,7 +120,8 @@ def config(context: typer.Context) -> None:
     The command line wins over variables (VIDRESTORE_DEVICE=cuda,
     VIDRESTORE_DENOISE_SIGMA=20), and these over config.toml.
     """
-    lines, path = list(setting_lines(commands_of(context.parent))), user_file()
+    lines = list(setting_lines(commands_of(context.parent)))
+    path = user_file()
     show(str(path) if path.exists() else f"{path}: not there; it would have {SETTINGS_EXAMPLE}", *lines)
 
 

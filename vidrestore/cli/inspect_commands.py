@@ -89,7 +89,8 @@ def suggest(
     # before minutes of looking
     if sheet is not None:
         check_sheet(sheet, source, overwrite=overwrite)
-    options, files = RestoreOptions(device=device), expand_sources([Source.of(source)])
+    options = RestoreOptions(device=device)
+    files = expand_sources([Source.of(source)])
     if sheet is not None and len(files) > 1:
         raise OptionError(f"{source}: a sheet shows one of its {len(files)} files; name that one")
     # each file of a folder by itself

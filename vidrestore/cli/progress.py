@@ -221,7 +221,8 @@ class Bar:
         width = self.progress.console.width
         bar = _bar_width(width)
         room = width - bar - ELAPSED - 2 - bool(bar)  # blanks between columns
-        name, text = escaped(os.path.basename(event.source)), progress_of(event)
+        name = escaped(os.path.basename(event.source))
+        text = progress_of(event)
         begin = f"{numbered(event)}{stage_of(event)} "
         if len(begin + name + text) > room:
             text = position_of(event)  # if narrow, drop memory first, then the stage

@@ -262,7 +262,8 @@ class Work:
         """Return the file of the page about an output, in a folder with a name of its own."""
         if not Path(place).is_dir():
             return Path(place)
-        name, names = Path(output).name, [target.path.name for target in self.batch.outputs.values()]
+        name = Path(output).name
+        names = [target.path.name for target in self.batch.outputs.values()]
         digest = sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:8]
         return Path(place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html")
 

@@ -58,7 +58,8 @@ def list_weights(as_json: Json = False) -> None:
 
 
 def _row(card: Card) -> tuple[str, ...]:
-    name, size = card.name + (" *" if card.name in DEFAULTS else ""), f"{card.bytes / 1e6:.1f} MB"
+    name = card.name + (" *" if card.name in DEFAULTS else "")
+    size = f"{card.bytes / 1e6:.1f} MB"
     return card.task, name, _short(card.parameters), size, find_family(card.family).speed
 
 

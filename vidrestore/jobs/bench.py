@@ -90,7 +90,8 @@ def bench(
     options = replace(options, drop=EVERY_KIND)
     threads = threads_for(options.threads)
     with tempfile.TemporaryDirectory() as folder:
-        video, output = source or str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mkv")
+        video = source or str(Path(folder) / "video.mkv")
+        output = str(Path(folder) / "output.mkv")
         if source is None:
             write_video(video, *size, frames)
         # the whole command, as users run it

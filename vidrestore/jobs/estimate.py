@@ -98,7 +98,8 @@ def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimat
         # the first frames stand for all
         trial = try_restoring(job)
         encoding = try_encoding(job, trial)
-        seconds, timeline = _seconds(job, planning, trial, encoding), plan.timeline
+        seconds = _seconds(job, planning, trial, encoding)
+        timeline = plan.timeline
         # a key frame for each segment and each scene
         keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
         size = round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)
@@ -134,7 +135,8 @@ def try_restoring(job: Job) -> Trial:
     clips = 1
     while True:
         trial, is_whole = _restored(job, clips)
-        seconds, memory = len(trial.frames) / trial.rate, sum(frame.nbytes for frame in trial.frames)
+        seconds = len(trial.frames) / trial.rate
+        memory = sum(frame.nbytes for frame in trial.frames)
         is_enough = is_whole or seconds >= ENOUGH or 4 * memory > MOST_BYTES
         if is_enough and not is_slow_at_first:
             return trial
@@ -150,7 +152,9 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
             raise MediaError(f"{job.info.path}: no frame could be decoded")
         count = clips * _frames_at_once(job.steps.first)
         frames += islice(decoded, count - 1)
-    is_whole, costs, share = len(frames) < count, list[float](), 1.0
+    is_whole = len(frames) < count
+    costs = list[float]()
+    share = 1.0
     # a single picture may be large: its middle is enough
     if len(frames) == 1 and is_whole:
         restorers = [stage.restorer for stage in job.steps.stages]
@@ -158,9 +162,11 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
         if all(restorer.input_kind == "planes" for restorer in restorers):
             side = PLANES_PART
         part = _middle(frames[0], job.info.video.format, side)
-        share, frames = part.planes[0].size / frames[0].planes[0].size, [part]
+        share = part.planes[0].size / frames[0].planes[0].size
+        frames = [part]
     for stage in job.steps.stages:
-        clip_frames, seconds = frames[: clips * _frames_at_once(stage)], list[float]()
+        clip_frames = frames[: clips * _frames_at_once(stage)]
+        seconds = list[float]()
         # one with counts and results of its own
         restorer = ClipRestorer(stage.task, stage.restorer, stage.video, stage.options)
         for _ in range(2 if share < 1 and stage.restorer.input_kind == "rgb" else 1):
@@ -200,11 +206,14 @@ def _clip_length(stage: ClipRestorer) -> int:
 def try_encoding(job: Job, trial: Trial) -> Encoding:
     """Encode restored frames to measure rate and size; the packets are discarded."""
     # of a large picture only a part was restored
-    began, video, share = time.monotonic(), job.output_info.video, trial.share
+    began = time.monotonic()
+    video = job.output_info.video
+    share = trial.share
     if share < 1:
         height, width = trial.frames[0].planes[0].shape
         video = replace(video, height=height, width=width)
-    encoder, packets = Encoder.opened(job.plan.encoder, video), list[Any]()
+    encoder = Encoder.opened(job.plan.encoder, video)
+    packets = list[Any]()
     for frame in trial.frames:
         packets += encoder.encode(frame, frame.pts, frame.duration)
     packets += encoder.flush()

@@ -94,7 +94,8 @@ class Restorer:
         **overrides: Unpack[RestoreKeywords],
     ) -> None:
         self.options = chosen_options(RestoreOptions, options, overrides)
-        self._step, self._loaded = Step(task, self.options), LoadedSteps()
+        self._step = Step(task, self.options)
+        self._loaded = LoadedSteps()
         self._loaded(self._step)
         self._is_closed = False
         self._at_work, self._cancelled = threading.Lock(), threading.Event()

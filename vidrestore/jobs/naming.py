@@ -140,7 +140,8 @@ def own_outputs(paths: Sequence[str]) -> dict[str, str]:
 
     kinds = VIDEO_SUFFIXES | KINDS.keys()
     paths = [path for path in paths if Path(path).suffix.lower() in kinds]
-    origins, outputs = _origins(paths), dict[str, str]()
+    origins = _origins(paths)
+    outputs = dict[str, str]()
     # names come first, so that few files are opened for their tags
     for path in filter(_has_our_suffix, paths):
         if read_tag(Target(path)):
@@ -286,13 +287,15 @@ def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
     """Return the sources whose output is that of others, too, each with those. Windows and macOS take names
     that differ in case for one.
     """
-    sources, folds = defaultdict[str, list[str]](list), sys.platform in ("win32", "darwin")
+    sources = defaultdict[str, list[str]](list)
+    folds = sys.platform in ("win32", "darwin")
     for source, target in outputs.items():
         sources[target.name.casefold() if folds else target.name].append(source)
     clashes: dict[str, list[str]] = {}
     for group in sources.values():
         if len(group) > 1:
-            clashes |= {source: [other for other in group if other != source] for source in group}
+            for source in group:
+                clashes[source] = [other for other in group if other != source]
     return clashes
 
 

@@ -42,7 +42,8 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
     source, output = request.names
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
-    tag, output_tag = read_tag(request.output), PREVIEW_TAG if request.options.tags else None
+    tag = read_tag(request.output)
+    output_tag = PREVIEW_TAG if request.options.tags else None
     if tag and tag.is_preview and not is_foreign(request.output):  # another excerpt, or other options
         # a preview may replace a preview, never a result
         request = request.with_options(overwrite=True)

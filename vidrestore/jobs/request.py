@@ -130,7 +130,8 @@ class Request:
         from vidrestore.weights import is_file  # not for every run
         from vidrestore.weights.manifest import read_manifest, sha256_of
 
-        cards, weights = read_manifest().values(), dict[str, str]()
+        cards = read_manifest().values()
+        weights = dict[str, str]()
         # of a file its content, which may change under its name; of bundled weights their record
         for task, model in ((step.task, step.options.model) for step in self.steps):
             if model and is_file(model):

@@ -327,7 +327,8 @@ def _short(name: str) -> str:
     """Shorten a name to the length that file systems take; its suffix stays."""
     if len(os.fsencode(name)) <= LONGEST_NAME:
         return name
-    end, stem = f".{_hash(name)}{WORK_SUFFIX}", name.removesuffix(WORK_SUFFIX)
+    end = f".{_hash(name)}{WORK_SUFFIX}"
+    stem = name.removesuffix(WORK_SUFFIX)
     while len(os.fsencode(stem + end)) > LONGEST_NAME:
         stem = stem[:-1]
     return stem + end

@@ -79,7 +79,8 @@ def restore(
 
 def request_for(source: str | os.PathLike[str], output: str | os.PathLike[str] | None, step: Step) -> Request:
     """Return the request for a file, whose output by default is beside it."""
-    video, suffix = Source.of(source), suffix_of(step.task, step.options)
+    video = Source.of(source)
+    suffix = suffix_of(step.task, step.options)
     target = output_for(video, None if output is None else Target.of(output).name, suffix)
     target.make_folder()
     return Request(video, target, (step,))
@@ -290,7 +291,9 @@ def finish(
 ) -> Summary:
     """Warn of what the user should know about the result; return its summary, the last event."""
     # the same facts for files and for pipes
-    timeline, changes, seconds = job.plan.timeline, job.steps.changes, time.monotonic() - began
+    timeline = job.plan.timeline
+    changes = job.steps.changes
+    seconds = time.monotonic() - began
     scenes, frames = tuple(timeline.scenes), len(timeline.pts)
     job.warn(result_warnings(frames, scenes, retried, changes), on_event)
     summary = Summary(

@@ -120,7 +120,9 @@ class SegmentedWork:
         """Resume what is in the folder, or begin the job there; if it is `shared`, other processes work on
         it, too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
         """
-        identity, options, stages = job.identity(), job.options, job.steps.stages
+        identity = job.identity()
+        options = job.options
+        stages = job.steps.stages
         # what may be another value on another day stays as the job began with it
         facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
         facts["clips"] = [[stage.length, stage.overlap] for stage in stages]
@@ -380,7 +382,8 @@ class SegmentedWork:
         """Return True if a segment ends with its last frame: at its pace, the next clip would take it beyond
         a minute.
         """
-        seconds, timeline = time.monotonic() - began, self.job.plan.timeline
+        seconds = time.monotonic() - began
+        timeline = self.job.plan.timeline
         is_long = seconds * (frames + timeline.length) >= MINUTE * frames
         return is_long and timeline.ends_clip(first + frames)
 
@@ -389,7 +392,9 @@ class SegmentedWork:
         """Yield the writer of a segment of at most these frames, which stays if the work is stopped, and is
         removed after an error.
         """
-        job, path, writer = self.job, self.folder.segment(bounds), None
+        job = self.job
+        path = self.folder.segment(bounds)
+        writer = None
         try:
             with delayed_signals():  # Ctrl-C while the file is begun would leave it behind
                 writer = SegmentWriter(path, job.output_info, job.plan.encoder, first=bounds[0])
@@ -455,7 +460,9 @@ class SegmentedWork:
         return tuple(joined.warnings)
 
     def _joined(self) -> Muxer | PictureFiles:
-        job, plan, tag = self.job, self.job.plan, self.job.tag(self.source_damage)
+        job = self.job
+        plan = job.plan
+        tag = job.tag(self.source_damage)
         if plan.encoder.container == NUMBERED_PICTURES:
             drop, output = job.options.drop, job.request.output
             return PictureFiles(

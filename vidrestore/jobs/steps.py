@@ -136,7 +136,8 @@ class Steps:
                 clips = running.enter_context(closing(ahead))
             for stage in self.stages:
                 if stage is not self.first:
-                    stage_timeline, pixels = stage.timeline(timeline.cuts), stage.video.format
+                    stage_timeline = stage.timeline(timeline.cuts)
+                    pixels = stage.video.format
                     clips = planned_clips(frames, stage_timeline, pixels, stage.sigma, detect=False)
                 restored = stage.frames(clips)
                 frames = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
@@ -193,7 +194,10 @@ class _Range:
     def __init__(self, plan: Plan, first: int, stop: int) -> None:
         bounds = plan.timeline.bounds
         owned = owners(bounds, first, stop)
-        self.plan, self.first, self.stop, self.clips = plan, first, stop, needed_clips(bounds, owned)
+        self.plan = plan
+        self.first = first
+        self.stop = stop
+        self.clips = needed_clips(bounds, owned)
         # the frames that the clips give, and those that they take
         self.span = owned_span(bounds, owned[0])[0], owned_span(bounds, owned[-1])[1]
         self.input = bounds[self.clips[0]][0], bounds[self.clips[-1]][1]

@@ -319,7 +319,8 @@ def middle_of(picture: Tensor, side: int = MIDDLE_SIDE) -> Tensor:
 def _rain_or_snow(rain: float, snow: float | None, *, noisy: bool) -> tuple[Verdict, str, str, float]:
     # the network that changes more names the defect
     task, name = ("derain", "rain") if snow is None or rain >= snow else ("desnow", "snow")
-    level, (low, high) = max(rain, snow or 0), VERDICT_LIMITS.rain
+    level = max(rain, snow or 0)
+    low, high = VERDICT_LIMITS.rain
     words = f"derain would change {rain:.1f} levels of detail"
     words += "" if snow is None else f", desnow {snow:.1f}"
     if level < low:

@@ -239,7 +239,8 @@ def _refined(
     """Return the best motion within `radius` of the given one; the given one wins ties."""
     template = blocks_at(source, corners, side)
     shape = np.array(target.shape) - side
-    best, best_motion = np.full(len(corners), np.inf, np.float32), motion
+    best = np.full(len(corners), np.inf, np.float32)
+    best_motion = motion
     shifts = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
     # the nearest first, so that a tie keeps the shorter motion
     for shift in sorted(shifts, key=lambda offset: offset[0] ** 2 + offset[1] ** 2):

@@ -264,7 +264,8 @@ def _check_names(path: Path, stored: set[str], expected: set[str]) -> None:
 
 def _widened(place: str, integers: Tensor, scales: Tensor, target: Tensor) -> Tensor:
     """Return the float32 tensor of integers and scales. Raises CheckpointError unless they fit together."""
-    dtypes, blocks = (_dtype(integers), _dtype(scales)), [integers.numel() // EIGHT_BIT_BLOCK]
+    dtypes = (_dtype(integers), _dtype(scales))
+    blocks = [integers.numel() // EIGHT_BIT_BLOCK]
     if dtypes != ("int8", "float16") or list(scales.shape) != blocks or not fits_eight_bits(target, 0):
         shape = list(scales.shape)
         stored = f"{dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} {shape}"

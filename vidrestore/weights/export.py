@@ -48,7 +48,9 @@ class ExportedNetwork(nn.Module):
             self.frames, self.scale, self.multiple = ENLARGED_FRAMES, SCALE, 1
         else:
             config = cast("MBTaylorFormer", model.network).config
-            self.frames, self.scale, self.multiple = config.frames, 1, config.multiple
+            self.frames = config.frames
+            self.scale = 1
+            self.multiple = config.multiple
             index = torch.tensor([config.tasks.index(model.card.task)]) if config.tasks else None
         self.register_buffer("task", index)
 
@@ -177,7 +179,8 @@ def moving_clip(frames: int, height: int, width: int) -> Tensor:
 
 def _traced(network: ExportedNetwork) -> bytes:
     """Return the ONNX file of a network, for any height and width."""
-    clip, stream = moving_clip(network.frames, *TRACED), io.BytesIO()
+    clip = moving_clip(network.frames, *TRACED)
+    stream = io.BytesIO()
     free = {2: "height", 3: "width"}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # constants that are meant, and the exporter's age

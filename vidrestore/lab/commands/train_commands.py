@@ -237,7 +237,8 @@ def steps_of(bar: Bar) -> Listener:
             case Reached():
                 stage = TRAINING_STAGES[event.stage]
             case Stepped():
-                done, left = event.step, event.seconds / event.step * (event.steps - event.step)
+                done = event.step
+                left = event.seconds / event.step * (event.steps - event.step)
                 text = (
                     f"{done}/{total}, loss {event.loss:.4f}, rate {event.learning_rate:.2g}, "
                     f"{length_of_time(left)} left"

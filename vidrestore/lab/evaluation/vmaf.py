@@ -26,7 +26,8 @@ class Vmaf:
     """Measures VMAF of one clip in a separate FFmpeg: a context manager with a temporary folder."""
 
     def __init__(self, height: int, width: int, threads: int) -> None:
-        self._size, self._threads = f"{width}x{2 * height}", threads
+        self._size = f"{width}x{2 * height}"
+        self._threads = threads
         self._frames = 0
 
     def __enter__(self) -> Self:

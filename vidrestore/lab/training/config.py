@@ -335,7 +335,8 @@ class RunConfig:
         tasks = find_family(self.family).tasks
         # what the schedule and the task ask of each other
         require(self.task in tasks, "task", f"{' or '.join(tasks)} for {self.family}", self.task)
-        warmup, steps = self.training.warmup or 0, self.training.steps
+        warmup = self.training.warmup or 0
+        steps = self.training.steps
         require(warmup <= steps, "[training] warmup", f"at most the {steps} steps of the run", warmup)
         if isinstance(self.training, TrainingConfig):
             sigma, senses = self.training.sigma, bool(self.model.get("measurements"))

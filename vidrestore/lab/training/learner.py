@@ -141,7 +141,8 @@ class Plateau:
         """Count a validation."""
         self.waited = 0 if better else self.waited + 1
         if self.waited >= self.patience:
-            self.waited, self.share = 0, self.share * self.factor
+            self.waited = 0
+            self.share *= self.factor
 
     def state_dict(self) -> dict[str, float]:
         return {"waited": self.waited, "share": self.share}

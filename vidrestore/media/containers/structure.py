@@ -281,7 +281,8 @@ class _Counters:
 
     def add(self, packets: NDArray[np.uint8]) -> None:
         rows = np.concatenate([self._last, packets])
-        heads, numbers = _PacketHeads(rows), np.arange(len(rows))
+        heads = _PacketHeads(rows)
+        numbers = np.arange(len(rows))
         pid, marked = heads.pid, heads.marked
 
         # where a whole packet (PES) begins, its code must follow the head
@@ -316,7 +317,8 @@ def _flv(file: FileBytes) -> Iterator[str]:
     # a tag with metadata may state the length of the whole file
     parts = _Parts(file, "tag", start=file.number(5, 4) + 4, slack=4)
     while head := parts.head():
-        kind, length = head[0] & 0x1F, 11 + int.from_bytes(head[1:4], "big")
+        kind = head[0] & 0x1F
+        length = 11 + int.from_bytes(head[1:4], "big")
         if kind == 18:
             note = file.bytes(parts.offset, length)
             key = note.find(b"filesize\0")
@@ -377,9 +379,12 @@ def _fits(packet: bytes) -> bool:
 def _ogg(file: FileBytes) -> Iterator[str]:
     """Check pages: checksums, numbers in each stream, and the mark of the last one."""
     # by pages, whose own checksum is left out of the sum
-    parts, numbers, ended = _Parts(file, "page"), dict[int, int](), set[int]()
+    parts = _Parts(file, "page")
+    numbers = dict[int, int]()
+    ended = set[int]()
     while head := parts.head():
-        offset, count = parts.offset, file.number(parts.offset + 26)
+        offset = parts.offset
+        count = file.number(offset + 26)
         length = 27 + count + sum(file.bytes(offset + 27, count))
         parts.skip(length if head.startswith(b"OggS") else 0)
         page = file.bytes(offset, length)
@@ -424,7 +429,8 @@ def _png(file: FileBytes) -> Iterator[str]:
     parts, promised, frames = _Parts(file, "chunk", start=8), 0, 0
     while head := parts.head():
         # each chunk ends with its checksum
-        offset, (length, kind) = parts.offset, struct.unpack_from(">I4s", head)
+        offset = parts.offset
+        length, kind = struct.unpack_from(">I4s", head)
         parts.skip(12 + length)
         if zlib.crc32(file.bytes(offset + 4, length + 4)) != file.number(offset + 8 + length, 4):
             yield f"the checksum of the chunk at byte {offset} is wrong"
@@ -446,7 +452,8 @@ def _ivf(file: FileBytes) -> Iterator[str]:
         frames += 1
         parts.skip(12 + length)
     # an encoder may promise ticks for frames
-    promised, reach = file.little(24, 4), last + (last - first) // max(1, frames - 1)
+    promised = file.little(24, 4)
+    reach = last + (last - first) // max(1, frames - 1)
     if frames < promised and reach < promised:
         yield f"the file is cut short: the header promises {promised} frames or ticks"
 

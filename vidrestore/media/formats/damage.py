@@ -33,7 +33,8 @@ class Damage:
 
     def walk(self) -> None:
         """Add the findings about the file's structure."""
-        self.messages, self.structure = [*dict.fromkeys((*self.structure, *self.messages))], ()
+        self.messages = [*dict.fromkeys((*self.structure, *self.messages))]
+        self.structure = ()
         del self.messages[MESSAGES_KEPT:]
 
     def add(self, message: str) -> None:
@@ -89,7 +90,8 @@ class Holes:
         if self._first is None:
             self._first = packet.dts
         else:
-            gap, allowed = packet.dts - self._end, 0 if self.numbered else max(self.least, duration)
+            gap = packet.dts - self._end
+            allowed = 0 if self.numbered else max(self.least, duration)
             if gap > allowed and len(self._gaps) < MESSAGES_KEPT:
                 self._gaps.append((self._end, gap))
         self._last, self._end = packet.dts, packet.dts + duration

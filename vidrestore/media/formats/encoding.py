@@ -128,7 +128,8 @@ def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInf
 def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
     """Copy a frame into FFmpeg's; its planes must have the sizes and sample type of `pix_fmt`."""
     height, width = frame.planes[0].shape
-    video_frame, layout = av.VideoFrame(width, height, pix_fmt), layout_of(pix_fmt)
+    video_frame = av.VideoFrame(width, height, pix_fmt)
+    layout = layout_of(pix_fmt)
     # into FFmpeg's own planes, where samples may lie apart or in high bits
     for samples, plane in zip(layout.samples, frame.planes, strict=True):
         target: Any = video_frame.planes[samples.plane]

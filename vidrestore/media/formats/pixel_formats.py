@@ -114,7 +114,8 @@ def layout_of(pix_fmt: str) -> Layout:
     samples = _packed_samples(pattern) if pattern else tuple(planar)
 
     # their type in the file, and what they are delivered as
-    bits, floating = parts[0].bits, stem.endswith(("f16", "f32"))
+    bits = parts[0].bits
+    floating = stem.endswith(("f16", "f32"))
     stored = np.dtype(f"{order}{'f' if floating else 'u'}{(bits + 7) // 8}")
     shift = 16 - bits if stem in _HIGH_BITS or stem.endswith("msb") else 0
     delivered = _delivered(description, 32 if floating else bits, pattern)

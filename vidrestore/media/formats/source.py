@@ -320,7 +320,8 @@ def kind_by_content(path: str) -> str | None:
 
 def misnamed(path: str) -> str | None:
     """Return a sentence on a picture whose name is that of another kind; None for others. Raises OSError."""
-    kind, suffix = kind_by_content(path), Path(path).suffix.lower()
+    kind = kind_by_content(path)
+    suffix = Path(path).suffix.lower()
     if kind is None or kind == KINDS.get(suffix):
         return None
     name = kind.removesuffix("_pipe").upper()

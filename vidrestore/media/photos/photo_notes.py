@@ -253,7 +253,8 @@ def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
     for marker, data in jpeg_segments(file):
         has_density = data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _JFIF_UNITS
         if marker == _APP0 and has_density:
-            unit, numbers = _JFIF_UNITS[data[7]], struct.unpack_from(">HH", data, 8)
+            unit = _JFIF_UNITS[data[7]]
+            numbers = struct.unpack_from(">HH", data, 8)
             per_inch = _density(unit * number for number in numbers)
         elif marker == _APP1 and data.startswith(b"Exif\0\0"):
             exif = exif or data[6:]
@@ -377,7 +378,8 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
 def _png_with(picture: bytes, notes: PhotoNotes) -> bytes:
     # chunks go right behind the header
     width, height = struct.unpack_from(">II", picture, 16)
-    exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
+    exif = upright(notes.exif, (height, width))
+    profile = zlib.compress(notes.profile)
     added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
     added += (_chunk(b"eXIf", exif) if exif else b"") + notes.texts
     head, rest = picture[:33], picture[33:]  # IHDR is first, then FFmpeg's aspect ratio, if there is one

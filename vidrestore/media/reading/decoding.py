@@ -104,7 +104,8 @@ class PacketClock:
         moved = self.restarts[-1][1] if self.restarts else 0
         is_earlier = packet.dts < reached.dts and packet.pts + moved <= reached.pts
         self._is_set_back = packet.is_keyframe and is_earlier
-        latest, restart = max(reached.dts, packet.dts), tuple[int, ...]()
+        latest = max(reached.dts, packet.dts)
+        restart = tuple[int, ...]()
         if self._is_set_back:
             moved = reached.stop - packet.pts
             self.restarts.append((reached.pts, moved))
@@ -261,7 +262,8 @@ class Decoding:
 
     def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
         self.clock, self._times = PacketClock(), PictureTimes(self.video)
-        self._count, self._holes = PictureCount(self.video.codec, floor), None
+        self._count = PictureCount(self.video.codec, floor)
+        self._holes = None
 
         # errors of the demuxer while it opens the file are damage, too
         with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
@@ -384,7 +386,8 @@ class Decoding:
 
     def _fitted(self, picture: VideoFrame, stream: VideoStream) -> VideoFrame:
         """Return a picture without what its container hides, of the size and format of the stream's first."""
-        video, (left, right, top, bottom) = self.video, self.video.crop
+        video = self.video
+        left, right, top, bottom = self.video.crop
         size = picture.width - left - right, picture.height - top - bottom
         first = video.width, video.height // (1 + video.field_pictures)
         # as it is, cropped, or made like the first

@@ -143,7 +143,8 @@ def _open_whole_picture(path: str) -> Iterator[InputContainer]:
     problems: list[str] = []
     # one thread, so that an error is known before the picture is used
     with _open_picture(path) as container:
-        context, demuxer = container.streams.video[0].codec_context, container.format.name
+        context = container.streams.video[0].codec_context
+        demuxer = container.format.name
         context.thread_type = "NONE"
         strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}
         context.options = DECODER_OPTIONS | strict
@@ -185,7 +186,9 @@ def _first(container: InputContainer, path: str, pix_fmt: str = "") -> VideoFram
     frame = next(container.decode(video=0), None)
     if frame is None or frame.is_corrupt:
         raise MediaError(f"{path}: holds no complete picture; replace it")
-    kind, name, stream = container.format.name, frame.format.name, container.streams.video[0]
+    kind = container.format.name
+    name = frame.format.name
+    stream = container.streams.video[0]
     if kind == "jpeg_pipe" and any(part.is_alpha for part in frame.format.components):  # the fourth is black
         raise MediaError(f"{path}: its colours are those of print, CMYK; convert it to RGB first")
     # FFmpeg calls the order of a PNG's pixels interlaced

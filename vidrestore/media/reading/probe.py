@@ -353,7 +353,9 @@ def _are_fields(stream: VideoStream, frames: list[VideoFrame]) -> bool:
 
 def _of_woven(video: VideoInfo) -> VideoInfo:
     """Return the description of frames that are woven of two pictures each."""
-    bits, frames, whole = video.frame_bits, video.frames, uncropped(video)
+    bits = video.frame_bits
+    frames = video.frames
+    whole = uncropped(video)
     return replace(
         whole,
         height=2 * whole.height,
@@ -423,7 +425,8 @@ def _with_bits(
     nominal by the packets' times.
     """
     # an index has all sizes; else the first packets stand for all
-    entries, is_full = stream.index_entries, stream.container.format.name.startswith(("mov", "avi"))
+    entries = stream.index_entries
+    is_full = stream.container.format.name.startswith(("mov", "avi"))
     numbers = range(0, len(entries), 1 + len(entries) // _MEASURED_PACKETS)
     sizes = [entries[number].size for number in numbers]
     if is_full and len(sizes) > _PROBED_FRAMES and all(sizes):  # not only a fragment's
@@ -539,7 +542,8 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
     light = side_data.get("CONTENT_LIGHT_LEVEL")
 
     # frames whose times don't rise get those of their packets in order
-    times, reordered = [frame.pts for frame in frames], bool(context.has_b_frames)
+    times = [frame.pts for frame in frames]
+    reordered = bool(context.has_b_frames)
     rise = sorted({time for time in times if time is not None}) == times
     crop = left, right, top, bottom = _crop(stream, first)
     return VideoInfo(

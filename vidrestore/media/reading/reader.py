@@ -203,7 +203,8 @@ class VideoReader:
         with readable(self.source.name):
             self._decoding = decoding = self._new_decoding(start_pts)
         last_frame: Frame | None = None
-        longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
+        longest = 0
+        loss = loss_by_bits(self.info) if self.losses else NO_LOSS
         pictures = self._pictures(decoding, start_pts, stop_pts)
         with readable(self.source.name), closing(pictures):
             for picture, rows in pictures:
@@ -253,7 +254,8 @@ class VideoReader:
         # other threads may still write the quantisers
         threads = 1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
         self.restarted = self.restarted or bool(self.restarts or self.mended)
-        name, settings = self.source.name, {"losses": self.losses, "restarted": self.restarted}
+        name = self.source.name
+        settings = {"losses": self.losses, "restarted": self.restarted}
         return Decoding(name, self.stored, threads, self.damage, **settings)
 
     def _pictures(

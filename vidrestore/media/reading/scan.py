@@ -167,7 +167,8 @@ def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
     kinds, orders = Counter(look.kind for look in looks), Counter(look.order for look in looks if look.order)
     commonest, count = kinds.most_common(1)[0] if kinds else (None, 0)
     kind = "turns" if count < SHARE * len(looks) else commonest
-    order, marked = max(orders, key=orders.__getitem__, default=None), video.marked_order
+    order = max(orders, key=orders.__getitem__, default=None)
+    marked = video.marked_order
     is_strong = sum(look.pairs for look in looks) >= STRONG
     # frames overrule marks: first where no mark could be right, then where many pairs of fields say so
     if kind in MATCHES:
@@ -194,7 +195,8 @@ def _starts(video: VideoInfo) -> list[int | None]:
     rate = video.rate or video.base_rate
     frame = 1 / rate / video.time_base if rate else Fraction(0)  # in ticks
     # places so far apart that no frame is looked at twice
-    spacing, last = max(LOOK_FRAMES * frame, Fraction(1)), video.start + video.duration - 2 * frame
+    spacing = max(LOOK_FRAMES * frame, Fraction(1))
+    last = video.start + video.duration - 2 * frame
     starts = [video.start]
     for share in POSITIONS[1:]:
         start = ceil(video.start + share * video.duration)
@@ -243,8 +245,10 @@ def _measured(pictures: list[Plane]) -> tuple[NDArray[Any], NDArray[Any], bool]:
 
 def _look(distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool) -> Look | None:
     """Judge the distances and changes of the two fields in pairs of frames, both (pairs, 2)."""
-    limits, (minimum, maximum) = SCAN_LIMITS, sorted(distances.mean(0))
-    pairs, differences = len(distances), np.subtract(*distances.T)
+    limits = SCAN_LIMITS
+    minimum, maximum = sorted(distances.mean(0))
+    pairs = len(distances)
+    differences = np.subtract(*distances.T)
     # too little moves to tell
     order = "tff" if differences.mean() > 0 else "bff"
     if max(maximum, -minimum) < limits.motion:
@@ -252,7 +256,8 @@ def _look(distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool) -> L
     if minimum > limits.whole * maximum:
         return Look("whole", None, pairs)
     # the difference must stand out from that of one pair to the next
-    size, error = abs(differences.mean()), differences.std(ddof=1) / pairs**0.5
+    size = abs(differences.mean())
+    error = differences.std(ddof=1) / pairs**0.5
     is_apart = minimum < limits.apart * maximum
     is_film = minimum > limits.apart * maximum and size > limits.film_certain * error
     if is_film and _repeats_as_film(changes):

@@ -68,7 +68,8 @@ class Y4mInput:
 
     def _read(self, size: int) -> bytes:
         """Return the header, then the bytes of the pipe."""
-        data, self._head = self._head or self._stream.read(size), b""
+        data = self._head or self._stream.read(size)
+        self._head = b""
         self._count += len(data)
         return data
 

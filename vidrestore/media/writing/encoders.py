@@ -127,7 +127,8 @@ class _Request:
             reason = f"{SUFFIXES[self.container]} has no {kind} for {pixels}"
         elif name in ENCODERS:
             why_not = obstacle(ENCODERS[name], video, self.container, self.options.lossless)
-            row, reason = None if why_not else ENCODERS[name], f"{name}: {why_not}"
+            row = None if why_not else ENCODERS[name]
+            reason = f"{name}: {why_not}"
         else:
             codec, _, maker = name.lower().partition("_")
             codec = _CODECS.get(codec, codec)
@@ -168,7 +169,8 @@ class _Request:
         """Return an encoder with all of its settings, those of the user last."""
         # settings in layers: the quality, what makes runs alike, HDR, and the user's own
         video, options = self.video, self.options
-        pix_fmt, basis = row.formats[video.format.name], row.lossless if options.lossless else row.lossy
+        pix_fmt = row.formats[video.format.name]
+        basis = row.lossless if options.lossless else row.lossy
         settings = dict(basis or {}) | _quality(row, options, self.source)
         settings = merged(settings, repeatable(row))
         settings = merged(settings, hdr_settings(row, video))
@@ -188,7 +190,8 @@ class _Request:
     def why(self, row: EncoderRow) -> str:
         """Return in words why an encoder was chosen."""
         # the reason that is nearest to the user's own choice
-        codec, where = self.source.video.codec, SUFFIXES[self.container]
+        codec = self.source.video.codec
+        where = SUFFIXES[self.container]
         if self.is_named:
             return "as asked"
         if row.codec == codec:
@@ -353,7 +356,8 @@ def decisions(
 
 def _why_container(source: SourceInfo, output: Target) -> str:
     # by the suffixes of source and output
-    suffix, video = Source(source.path).path.suffix.lower(), source.video
+    suffix = Source(source.path).path.suffix.lower()
+    video = source.video
     if suffix == output.suffix:
         return "the source's"
     if suffix in MUXERS and not holds_format(MUXERS[suffix], video.pix_fmt, video.width, video.height):

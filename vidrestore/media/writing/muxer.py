@@ -107,7 +107,8 @@ class WrittenStreams:
                 )
 
         # the frames must be those that were written, at their times
-        times, file_times = self.frames, streams_read["video"][self.kinds[: self.index].count("video")]
+        times = self.frames
+        file_times = streams_read["video"][self.kinds[: self.index].count("video")]
         if replace(file_times, end=0, size=0) != replace(times, end=0, size=0):
             raise MediaError(
                 f"{self.output}: written {times.count} frames from {times.first} to {times.last} ticks, "

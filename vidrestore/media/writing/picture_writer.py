@@ -164,7 +164,8 @@ class PictureFiles:
         if self._count == 0:
             remove_partials(self.output.path)
             if pictures:
-                self._first_number, self._sources = pictures.first + pts, pictures.files[pts:]
+                self._first_number = pictures.first + pts
+                self._sources = pictures.files[pts:]
         self._count += 1
         return self._count - 1, 1
 

@@ -80,7 +80,8 @@ class SegmentWriter:
     def write(self, frame: Frame) -> None:
         """Encode the next frame; its time and duration are in ticks of the source."""
         # times begin at 0 in each segment
-        video, where = self.source.video, f"{self.source.path}, frame {self.first + self.frames}"
+        video = self.source.video
+        where = f"{self.source.path}, frame {self.first + self.frames}"
         check_frame(frame, video, where)
         self._check_tick(frame.pts)
         if self.frames == 0:
@@ -95,7 +96,8 @@ class SegmentWriter:
         if self._before is None or self.choice.container not in ("matroska", "webm"):
             return  # MP4 and MOV take the source's ticks
         # two frames on one tick could not be told apart in the container
-        base, frame = self.source.video.time_base, self.first + self.frames
+        base = self.source.video.time_base
+        frame = self.first + self.frames
         if nearest_tick(pts * base / MILLISECOND) <= nearest_tick(self._before * base / MILLISECOND):
             raise same_tick(self.source.path, frame, pts, base, self.choice.container, MILLISECOND)
 
@@ -200,6 +202,7 @@ def join_segments(
     delay = min(max(facts.delay for _, _, facts in segments), len(ticks) - 1)
     late = ticks[delay][0] - ticks[0][0]
 
+    # the packets of the files in their order, with the times of the whole output
     written = 0
     for path, first, facts in segments:
         if isinstance(output, Muxer) and facts.head != output.encoder.head:

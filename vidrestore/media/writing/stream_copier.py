@@ -327,7 +327,8 @@ class StreamCopier:
             return MediaError(f"{self.source}: its other streams can't be copied: {reason}")
         index, time = self.latest
         stream = self.opened.streams[index]
-        info, streams = describe_stream(stream), map(describe_stream, self.opened.streams)
+        info = describe_stream(stream)
+        streams = map(describe_stream, self.opened.streams)
         name = label(info, getattr(stream, "name", None))
         place = "" if time is None else f" at {float(time):.3f} s"
         return MediaError(

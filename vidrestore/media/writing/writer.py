@@ -72,7 +72,8 @@ def lost_warning(
     """Return a warning about side data that encoding again leaves out, but for what is to be dropped. If
     `strict`, raise PlanError instead, also for tags that the encoder can't write, of which the writer warns.
     """
-    kinds, tags = side_data_left_out(info, encoder, drop), unwritten(encoder, info.video)
+    kinds = side_data_left_out(info, encoder, drop)
+    tags = unwritten(encoder, info.video)
     return refused_if(strict, info.path, lost_side_data(kinds), tags)
 
 

@@ -315,7 +315,8 @@ def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
         crf = rng.uniform(*CRF)
         encode = partial(recompress, crf=crf, preset=X264_PRESETS[rng.integers(len(X264_PRESETS))])
     # to the encoder's pixels and back
-    (layout, tags), height = ENCODED, clip.shape[-2]
+    layout, tags = ENCODED
+    height = clip.shape[-2]
     yuv = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
     frames = encode([tuple(planes) for planes in zip(*yuv, strict=True)])
     planes = planes_to_grey([np.stack(plane) for plane in zip(*frames, strict=True)], layout)
