@@ -75,8 +75,8 @@ CAMERA, CONTRASTY, LINEAR = Response(), Response(contrast=1.6), Response(power=1
 MIDDLE = Response(contrast=1.35)
 # Frequencies that a kernel takes away: the most of them that is left, and the least and most cycles per pixel
 # at half the size. Without so many of them a picture tells nothing about its response.
-LEFT, FREQUENCIES, LEAST_FREQUENCIES = 0.06, (0.03, 0.3), 20
-CLOSE = 1.2  # ratio of quiet powers, up to which responses are tried; CONTRASTY is less likely by that
+QUIET_SHARE, QUIET_FREQUENCIES, LEAST_QUIET = 0.06, (0.03, 0.3), 20
+CLOSE_POWERS = 1.2  # ratio of quiet powers, up to which responses are tried; CONTRASTY is less likely by that
 RELUCTANCE = 2  # factor of the strays of each less likely response
 FRAME_SHARE = 0.3  # of the deconvolution in a frame of a video
 
@@ -283,14 +283,14 @@ def responses_of(picture: Tensor, kernel: Tensor) -> list[Response]:
     light = halved(CAMERA.to_light(picture))
     rows, columns = (torch.fft.fftfreq(side, device=light.device) for side in light.shape[1:])
     radius = torch.hypot(rows[:, None], columns[None, : light.shape[2] // 2 + 1])
-    least, most = FREQUENCIES
-    quiet = (transfer(kernel, light).abs() < LEFT) & (radius > least) & (radius < most)
-    if int(quiet.sum()) < LEAST_FREQUENCIES:
+    least, most = QUIET_FREQUENCIES
+    quiet = (transfer(kernel, light).abs() < QUIET_SHARE) & (radius > least) & (radius < most)
+    if int(quiet.sum()) < LEAST_QUIET:
         return [CAMERA, CONTRASTY]
     powers = {response: quiet_power(picture, quiet, response) for response in (CAMERA, CONTRASTY, LINEAR)}
-    powers[CONTRASTY] *= CLOSE
+    powers[CONTRASTY] *= CLOSE_POWERS
     responses = sorted(powers, key=lambda response: powers[response])
-    return [response for response in responses if powers[response] <= CLOSE * powers[responses[0]]]
+    return [response for response in responses if powers[response] <= CLOSE_POWERS * powers[responses[0]]]
 
 
 def quiet_power(picture: Tensor, quiet: Tensor, response: Response) -> float:
