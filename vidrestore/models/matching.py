@@ -273,7 +273,7 @@ def maps_of_means(pictures: Tensor, side: int) -> Tensor:
     means = means_of_blocks(pictures, side)
     count, height, width = pictures.shape
     shape = (count, height - side + 1, width - side + 1)  # without blocks across the end of a line
-    return means.as_strided(shape, (means.shape[1], width, 1), means.storage_offset())
+    return means.as_strided(shape, (means.shape[1], width, 1))
 
 
 def _line_sums(samples: Tensor, count: int, step: int) -> Tensor:
