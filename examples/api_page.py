@@ -11,18 +11,36 @@ from vidrestore.settings.options import Options
 
 PAGE = Path(__file__).with_name("api.md")
 LINE = 110  # columns, as for code
-ORDER = ("restore", "restore_frames", "Restorer", "sense", "recover", "Summary", "RestoreOptions")
+ORDER = (
+    "restore",
+    "restore_frames",
+    "Restorer",
+    "sense",
+    "recover",
+    "Summary",
+    "RestoreOptions",
+)
 METHODS = ("__call__", "cancel", "to_json")
 
 
 def page() -> str:
     """Return the page: public names with signatures and docstrings, options as tables."""
-    names = [name for name in (*ORDER, *vidrestore.__all__) if not name.startswith("__")]
-    sections = [_section(name, getattr(vidrestore, name)) for name in dict.fromkeys(names)]
+    names = [
+        name for name in (*ORDER, *vidrestore.__all__) if not name.startswith("__")
+    ]
+    sections = [
+        _section(name, getattr(vidrestore, name)) for name in dict.fromkeys(names)
+    ]
     lines = [line for section in sections for line in section]
     known = {line.removeprefix("## ") for line in lines if line.startswith("## ")}
     contents = ", ".join(f"[{name}](#{name.lower()})" for name in dict.fromkeys(names))
-    head = ["# Python API", "", "Made from the docstrings by `python examples/api_page.py`.", "", contents]
+    head = [
+        "# Python API",
+        "",
+        "Made from the docstrings by `python examples/api_page.py`.",
+        "",
+        contents,
+    ]
     return "\n".join([*head, *(_linked(line, known) for line in lines)]) + "\n"
 
 
@@ -30,25 +48,40 @@ def _section(name: str, found: Any) -> list[str]:
     lines = ["", f"## {name}", ""]
     if inspect.ismodule(found):
         lines += [*_text(found), "", "| name | what it is |", "|---|---|"]
-        public = getattr(found, "__all__", [each for each in vars(found) if _is_own(found, each)])
+        public = getattr(
+            found, "__all__", [each for each in vars(found) if _is_own(found, each)]
+        )
         lines += [
             f"| `{each}` | {_cell(getattr(found, each))} |"
             for each in public
             if callable(getattr(found, each))
         ]
-    elif not inspect.isroutine(found) and not inspect.isclass(found):  # the type of a function
-        lines += [f"`{found}`".replace("vidrestore.events.", "").replace("collections.abc.", "")]
+    # the type of a function
+    elif not inspect.isroutine(found) and not inspect.isclass(found):
+        lines += [
+            f"`{found}`".replace("vidrestore.events.", "").replace(
+                "collections.abc.", ""
+            )
+        ]
     else:
         lines += ["```python", f"{name}{_signature(found)}", "```", "", *_text(found)]
         for method in METHODS:
-            if inspect.isclass(found) and method in vars(found) and inspect.getdoc(vars(found)[method]):
+            if (
+                inspect.isclass(found)
+                and method in vars(found)
+                and inspect.getdoc(vars(found)[method])
+            ):
                 lines += ["", f"### {name}.{method}", "", *_text(vars(found)[method])]
     return lines
 
 
 def _is_own(module: Any, name: str) -> bool:
     found = getattr(module, name)
-    return inspect.isclass(found) and found.__module__ == module.__name__ and not name.startswith("_")
+    return (
+        inspect.isclass(found)
+        and found.__module__ == module.__name__
+        and not name.startswith("_")
+    )
 
 
 def _signature(found: Any) -> str:
@@ -62,7 +95,9 @@ def _signature(found: Any) -> str:
         return "\n".join(["(", *(f"    {name}," for name in names), ")"])
     signature, empty = inspect.signature(found), inspect.Parameter.empty
     plain = [each.replace(annotation=empty) for each in signature.parameters.values()]
-    return str(signature.replace(parameters=plain, return_annotation=empty)).replace("'", '"')
+    return str(signature.replace(parameters=plain, return_annotation=empty)).replace(
+        "'", '"'
+    )
 
 
 def _has_options(found: Any) -> bool:

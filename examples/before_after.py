@@ -32,14 +32,20 @@ def main() -> None:
     parser.add_argument("restored", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("before-after.png"))
     parser.add_argument("--frame", type=int, default=0, help="index, from 0")
-    parser.add_argument("--zoom", type=int, default=2, help="side of the square that each pixel becomes")
+    parser.add_argument(
+        "--zoom", type=int, default=2, help="side of the square that each pixel becomes"
+    )
     parser.add_argument(
         "--crop",
         type=crop,
         default=(slice(None), slice(None)),
         help="part of the frame, WxH+LEFT+TOP; all unless told",
     )
-    parser.add_argument("--beside", action="store_true", help="both whole, side by side, as in the README")
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="both whole, side by side, as in the README",
+    )
     arguments = parser.parse_args()
     try:
         before, after = (
@@ -49,10 +55,15 @@ def main() -> None:
     except VidRestoreError as error:
         parser.exit(error.exit_code, f"{parser.prog}: {error}\n")
     if before.shape != after.shape:
-        parser.error(f"the frames differ in size: {before.shape[1::-1]} and {after.shape[1::-1]}")
+        parser.error(
+            f"the frames differ in size: {before.shape[1::-1]} and {after.shape[1::-1]}"
+        )
     given, restored = before[arguments.crop], after[arguments.crop]
     if arguments.beside:
-        given, restored = np.concatenate([given] * 2, axis=1), np.concatenate([restored] * 2, axis=1)
+        given, restored = (
+            np.concatenate([given] * 2, axis=1),
+            np.concatenate([restored] * 2, axis=1),
+        )
     write(arguments.output, split(given, restored, arguments.zoom))
     print(f"{arguments.output}: {arguments.output.stat().st_size / 1000:.0f} kB")
 
@@ -72,18 +83,33 @@ def picture(path: Path, number: int) -> NDArray[np.uint8]:
         video = reader.info.video
         frame = next(islice(reader.frames(), number, None), None)
         if frame is None:
-            raise MediaError(f"{path}: there is no frame {number}; frames are counted from 0")
-        rgb = yuv_to_rgb(planes_to_grey(frame.planes, video.format), video.format, video.colour, video.height)
-    levels: NDArray[np.uint8] = (rgb * 255).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
+            raise MediaError(
+                f"{path}: there is no frame {number}; frames are counted from 0"
+            )
+        rgb = yuv_to_rgb(
+            planes_to_grey(frame.planes, video.format),
+            video.format,
+            video.colour,
+            video.height,
+        )
+    levels: NDArray[np.uint8] = (
+        (rgb * 255).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
+    )
     return levels
 
 
-def split(before: NDArray[np.uint8], after: NDArray[np.uint8], zoom: int) -> NDArray[np.uint8]:
+def split(
+    before: NDArray[np.uint8], after: NDArray[np.uint8], zoom: int
+) -> NDArray[np.uint8]:
     """The left half of `before` and the right half of `after`, each pixel a square of `zoom`, a white line
     between.
     """
     middle = before.shape[1] // 2
-    joined = np.concatenate([before[:, :middle], after[:, middle:]], axis=1).repeat(zoom, 0).repeat(zoom, 1)
+    joined = (
+        np.concatenate([before[:, :middle], after[:, middle:]], axis=1)
+        .repeat(zoom, 0)
+        .repeat(zoom, 1)
+    )
     joined[:, middle * zoom - DIVIDER // 2 : middle * zoom + DIVIDER // 2] = 255
     return joined
 
@@ -94,7 +120,11 @@ def write(path: Path, rgb: NDArray[np.uint8]) -> None:
     context: Any = av.CodecContext.create("mjpeg" if jpeg else "png", "w")
     context.height, context.width, context.time_base = *rgb.shape[:2], Fraction(1, 25)
     context.pix_fmt = "yuvj444p" if jpeg else "rgb24"
-    context.options = {"qmin": "3", "qmax": "3"} if jpeg else {"pred": "mixed", "compression_level": "9"}
+    context.options = (
+        {"qmin": "3", "qmax": "3"}
+        if jpeg
+        else {"pred": "mixed", "compression_level": "9"}
+    )
     packets = context.encode(
         av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=context.pix_fmt)
     ) + context.encode(None)

@@ -43,11 +43,15 @@ def luma(clip: Path, limit: int | None) -> Tensor:
             with av.open(str(path)) as container:
                 yield from container.decode(video=0)
 
-    planes = [frame.reformat(format="gray").to_ndarray() for frame in islice(frames(), limit)]
+    planes = [
+        frame.reformat(format="gray").to_ndarray() for frame in islice(frames(), limit)
+    ]
     return torch.from_numpy(np.stack(planes)).float()
 
 
-def denoised(noisy: Tensor, network: Dust | SigmaDust, sigma: float, stride: int, places: str) -> Tensor:
+def denoised(
+    noisy: Tensor, network: Dust | SigmaDust, sigma: float, stride: int, places: str
+) -> Tensor:
     """A clip (T, H, W) restored in blocks; `stride` in sixteenths of a patch."""
     patch, work = network.config.patch, network.at(sigma, torch.bfloat16, PackedLinear)
     blocks = []
@@ -59,7 +63,9 @@ def denoised(noisy: Tensor, network: Dust | SigmaDust, sigma: float, stride: int
 
 
 @torch.inference_mode()
-def measure(clips: list[Tensor], model: str, places: str, stride: int, sigma: float) -> tuple[float, float]:
+def measure(
+    clips: list[Tensor], model: str, places: str, stride: int, sigma: float
+) -> tuple[float, float]:
     """Mean luma PSNR (dB) and CPU milliseconds per frame."""
     network = cast("Dust | SigmaDust", load_model(model).network)
     figures, seconds = [], 0.0
@@ -69,7 +75,8 @@ def measure(clips: list[Tensor], model: str, places: str, stride: int, sigma: fl
         restored = denoised(noisy, network, sigma, stride, places).round().clamp(0, 255)
         seconds += time.process_time() - began
         figures += [
-            psnr(frame.numpy(), wanted.numpy()) for frame, wanted in zip(restored, clean, strict=True)
+            psnr(frame.numpy(), wanted.numpy())
+            for frame, wanted in zip(restored, clean, strict=True)
         ]
     return fmean(figures), 1e3 * seconds / len(figures)
 
@@ -80,7 +87,9 @@ def main() -> None:
     )
     parser.add_argument("clips", nargs="+", type=Path, metavar="CLIP")
     parser.add_argument(
-        "--model", action="append", help="listed name or .safetensors file; may be given more than once"
+        "--model",
+        action="append",
+        help="listed name or .safetensors file; may be given more than once",
     )
     parser.add_argument("--places", action="append", choices=("fixed", "matched"))
     parser.add_argument(
@@ -90,15 +99,22 @@ def main() -> None:
         help="in sixteenths of a patch, so in pixels for patches of 16 x 16",
     )
     parser.add_argument("--sigma", type=float, default=20.0)
-    parser.add_argument("--frames", type=int, help="only the first so many of each clip")
+    parser.add_argument(
+        "--frames", type=int, help="only the first so many of each clip"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     clips = [luma(clip, arguments.frames) for clip in arguments.clips]
-    print("| weights | places | stride | luma PSNR | CPU ms/frame |\n| --- | --- | --- | --- | --- |")
+    print(
+        "| weights | places | stride | luma PSNR | CPU ms/frame |\n| --- | --- | --- | --- | --- |"
+    )
     models, ways = arguments.model or ["dust-denoise"], arguments.places or ["matched"]
     for model, places, stride in product(models, ways, arguments.stride or [16]):
         quality, cost = measure(clips, model, places, stride, arguments.sigma)
-        print(f"| {Path(model).stem} | {places} | {stride} | {quality:.2f} | {cost:.0f} |", flush=True)
+        print(
+            f"| {Path(model).stem} | {places} | {stride} | {quality:.2f} | {cost:.0f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -49,11 +49,17 @@ def cut(pair: Pair, output: Path, side: int, overlap: int) -> int:
     """Write all crops of a pair; return how many there are. Raises DatasetError, MediaError, OSError."""
     pictures = read_pair(pair)
     height, width = pictures[0].shape[1:]
-    corners = [(y, x) for y in starts(height, side, overlap) for x in starts(width, side, overlap)]
+    corners = [
+        (y, x)
+        for y in starts(height, side, overlap)
+        for x in starts(width, side, overlap)
+    ]
     # the clean crop is written last, so that its presence says that both are whole
     for number, (y, x) in enumerate(corners):
         name = f"{name_of(pair)}-{number:03d}.png"
-        for picture, folder in zip(pictures, ("input_crops", "target_crops"), strict=True):
+        for picture, folder in zip(
+            pictures, ("input_crops", "target_crops"), strict=True
+        ):
             path = output / folder / name
             if path.exists():
                 continue
@@ -78,21 +84,34 @@ def cut_all(dataset: str, root: Path, output: Path, jobs: int) -> Iterator[int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("dataset", choices=sorted(OVERLAP))
-    parser.add_argument("folder", type=Path, help="the release, or the folder that holds it")
-    parser.add_argument("-o", "--output", type=Path, default=Path("crops"), help="folder for the crops")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "folder", type=Path, help="the release, or the folder that holds it"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("crops"), help="folder for the crops"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes"
+    )
     options = parser.parse_args()
     pairs = crops = 0
     try:
-        for count in cut_all(options.dataset, options.folder, options.output, options.jobs):
+        for count in cut_all(
+            options.dataset, options.folder, options.output, options.jobs
+        ):
             pairs, crops = pairs + 1, crops + count
             print(f"\r{pairs} pairs, {crops} crops", end="", file=sys.stderr)
     except (VidRestoreError, OSError) as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
-    print(f"\n{options.output / FOLDERS[options.dataset]}: {crops} crops of {pairs} pairs", file=sys.stderr)
+    print(
+        f"\n{options.output / FOLDERS[options.dataset]}: {crops} crops of {pairs} pairs",
+        file=sys.stderr,
+    )
     return 0
 
 

@@ -25,7 +25,17 @@ from vidrestore.pixels.frames import Frame
 from vidrestore.pixels.metrics import planes_psnr, psnr, ssim
 from vidrestore.settings.options import EncoderOptions
 
-HEADINGS = ("weights", "clip", "frames", "luma PSNR", "luma SSIM", "all PSNR", "all SSIM", "kB/frame", "fps")
+HEADINGS = (
+    "weights",
+    "clip",
+    "frames",
+    "luma PSNR",
+    "luma SSIM",
+    "all PSNR",
+    "all SSIM",
+    "kB/frame",
+    "fps",
+)
 FORMATS = ("d", ".2f", ".4f", ".2f", ".4f", ".0f", ".1f")
 
 
@@ -39,7 +49,9 @@ def store(clip: Path, copy: Path, limit: int | None) -> None:
             if not stream.codec_context.is_open:
                 stream.width, stream.height = width, height
             plain = frame.reformat(width, height, "yuv420p")
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(plain.to_ndarray(), "yuv420p")))
+            container.mux(
+                stream.encode(av.VideoFrame.from_ndarray(plain.to_ndarray(), "yuv420p"))
+            )
         container.mux(stream.encode(None))
 
 
@@ -52,14 +64,22 @@ def pictures(clip: Path) -> Iterator[av.VideoFrame]:
 
 def measured(copy: Path, model: str, sigma: float) -> list[float]:
     """Return the values of a row of the table, from the number of frames on."""
-    measurements, recovered = copy.with_suffix(".safetensors"), copy.with_name(f"{copy.stem}.recovered.mkv")
+    measurements, recovered = (
+        copy.with_suffix(".safetensors"),
+        copy.with_name(f"{copy.stem}.recovered.mkv"),
+    )
     vidrestore.sense(copy, measurements, model=model, sigma=sigma, overwrite=True)
     summary = vidrestore.recover(
-        measurements, recovered, model=model, encoder=EncoderOptions(lossless=True), overwrite=True
+        measurements,
+        recovered,
+        model=model,
+        encoder=EncoderOptions(lossless=True),
+        overwrite=True,
     )
     with VideoReader(str(copy)) as clean, VideoReader(str(recovered)) as found:
         values = [
-            compared(frame, wanted) for frame, wanted in zip(found.frames(), clean.frames(), strict=True)
+            compared(frame, wanted)
+            for frame, wanted in zip(found.frames(), clean.frames(), strict=True)
         ]
     size = measurements.stat().st_size / len(values) / 1000
     return [len(values), *map(fmean, zip(*values, strict=True)), size, summary.fps]
@@ -67,7 +87,10 @@ def measured(copy: Path, model: str, sigma: float) -> list[float]:
 
 def compared(frame: Frame, wanted: Frame) -> tuple[float, float, float, float]:
     """Return PSNR and SSIM of luma, then of all planes."""
-    similar = [ssim(plane, clean) for plane, clean in zip(frame.planes, wanted.planes, strict=True)]
+    similar = [
+        ssim(plane, clean)
+        for plane, clean in zip(frame.planes, wanted.planes, strict=True)
+    ]
     overall = fmean(similar, weights=[plane.size for plane in wanted.planes])
     luma = psnr(frame.planes[0], wanted.planes[0])
     return luma, similar[0], planes_psnr(frame.planes, wanted.planes), overall
@@ -83,22 +106,33 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("clips", nargs="+", type=Path, metavar="CLIP")
-    parser.add_argument("--model", action="append", help="listed name or .safetensors file; repeatable")
-    parser.add_argument("--sigma", type=float, default=0.0, help="noise of the measurements")
-    parser.add_argument("--frames", type=int, help="number of frames of each clip (all)")
+    parser.add_argument(
+        "--model", action="append", help="listed name or .safetensors file; repeatable"
+    )
+    parser.add_argument(
+        "--sigma", type=float, default=0.0, help="noise of the measurements"
+    )
+    parser.add_argument(
+        "--frames", type=int, help="number of frames of each clip (all)"
+    )
     given = parser.parse_args()
     print(f"| {' | '.join(HEADINGS)} |\n|{' --- |' * len(HEADINGS)}")
     with tempfile.TemporaryDirectory() as folder:
         copies = {clip: Path(folder) / f"{clip.name}.mkv" for clip in given.clips}
         for clip, copy in copies.items():
             store(clip, copy, given.frames)
-        for model in given.model or [card.name for _, card in sorted(sensing_cards().items())]:
+        for model in given.model or [
+            card.name for _, card in sorted(sensing_cards().items())
+        ]:
             rows = []
             for clip, copy in copies.items():
                 rows.append(measured(copy, model, given.sigma))
                 print_row(model, clip.name, rows[-1])
             frames = [row[0] for row in rows]
-            means = [fmean(column, weights=frames) for column in zip(*(row[1:] for row in rows), strict=True)]
+            means = [
+                fmean(column, weights=frames)
+                for column in zip(*(row[1:] for row in rows), strict=True)
+            ]
             if len(rows) > 1:
                 print_row(model, "all", [sum(frames), *means])
 

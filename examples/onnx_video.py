@@ -26,26 +26,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("network", type=Path, help=".onnx, with its card (.json) beside it")
+    parser.add_argument(
+        "network", type=Path, help=".onnx, with its card (.json) beside it"
+    )
     parser.add_argument("source", type=Path)
-    parser.add_argument("output", type=Path, help="losslessly coded video to write (.mkv)")
+    parser.add_argument(
+        "output", type=Path, help="losslessly coded video to write (.mkv)"
+    )
     arguments = parser.parse_args()
     count = json.loads(arguments.network.with_suffix(".json").read_text())["frames"]
     session = onnxruntime.InferenceSession(str(arguments.network))
-    with av.open(str(arguments.source)) as source, av.open(str(arguments.output), "w") as output:
+    with (
+        av.open(str(arguments.source)) as source,
+        av.open(str(arguments.output), "w") as output,
+    ):
         frames = (frame.to_ndarray(format="rgb24") for frame in source.decode(video=0))
         stream: Any = None
         for window in windows(frames, count):
             restored = run(session, window)
             if stream is None:
-                stream = output.add_stream("ffv1", rate=source.streams.video[0].average_rate)
-                stream.height, stream.width, stream.pix_fmt = *restored.shape[:2], "bgr0"
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(restored, format="rgb24")))
+                stream = output.add_stream(
+                    "ffv1", rate=source.streams.video[0].average_rate
+                )
+                stream.height, stream.width, stream.pix_fmt = (
+                    *restored.shape[:2],
+                    "bgr0",
+                )
+            output.mux(
+                stream.encode(av.VideoFrame.from_ndarray(restored, format="rgb24"))
+            )
         if stream is not None:
             output.mux(stream.encode(None))
 
 
-def windows(frames: Iterator[NDArray[np.uint8]], count: int) -> Iterator[list[NDArray[np.uint8]]]:
+def windows(
+    frames: Iterator[NDArray[np.uint8]], count: int
+) -> Iterator[list[NDArray[np.uint8]]]:
     """Yield each frame in the middle of `count`; the ends are repeated."""
     window = deque[NDArray[np.uint8]](maxlen=count)
     for frame in frames:
@@ -58,11 +74,17 @@ def windows(frames: Iterator[NDArray[np.uint8]], count: int) -> Iterator[list[ND
             yield list(window)
 
 
-def run(session: onnxruntime.InferenceSession, window: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def run(
+    session: onnxruntime.InferenceSession, window: list[NDArray[np.uint8]]
+) -> NDArray[np.uint8]:
     """Return the restored middle frame (H, W, 3) of frames (H, W, 3)."""
-    channels = np.concatenate([frame.transpose(2, 0, 1) for frame in window])[None] / np.float32(255)
+    channels = np.concatenate([frame.transpose(2, 0, 1) for frame in window])[
+        None
+    ] / np.float32(255)
     (result,) = session.run(None, {"input": channels})
-    restored: NDArray[np.uint8] = np.rint(255 * result[0].transpose(1, 2, 0)).clip(0, 255).astype(np.uint8)
+    restored: NDArray[np.uint8] = (
+        np.rint(255 * result[0].transpose(1, 2, 0)).clip(0, 255).astype(np.uint8)
+    )
     return restored
 
 

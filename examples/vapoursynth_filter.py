@@ -26,15 +26,21 @@ import vidrestore
 REMEMBERED = 64  # restored frames, for requests that come in another order
 
 
-def restored(clip: vs.VideoNode, task: str = "denoise", scale: int = 1, **options: Any) -> vs.VideoNode:
+def restored(
+    clip: vs.VideoNode, task: str = "denoise", scale: int = 1, **options: Any
+) -> vs.VideoNode:
     """Return a clip of RGBS restored by `vidrestore.Restorer(task, **options)`; `scale` is for "sr"."""
     if clip.format.id != vs.RGBS:
         raise vs.Error("restored: expected a clip of the format RGBS")
     if vs.core.num_threads < 2:
-        raise vs.Error("restored: the core needs two threads, one waits for the restorer")
+        raise vs.Error(
+            "restored: the core needs two threads, one waits for the restorer"
+        )
     options |= {"scale": scale} if task == "sr" else {}
     order = FramesInOrder(clip, vidrestore.Restorer(task, **options))
-    canvas = clip.std.BlankClip(width=scale * clip.width, height=scale * clip.height, keep=True)
+    canvas = clip.std.BlankClip(
+        width=scale * clip.width, height=scale * clip.height, keep=True
+    )
 
     def paste(n: int, f: list[vs.VideoFrame]) -> vs.VideoFrame:
         canvas_frame, source = f
@@ -64,7 +70,9 @@ class FramesInOrder:
             while number not in self.results:
                 self.results[self.next] = next(self.frames)
                 self.next += 1
-            for old in [key for key in self.results if not 0 <= self.next - key <= REMEMBERED]:
+            for old in [
+                key for key in self.results if not 0 <= self.next - key <= REMEMBERED
+            ]:
                 del self.results[old]
             return self.results[number]
 

@@ -18,7 +18,8 @@ import pytest
 from commands import Commands
 
 REPOSITORY = Path(__file__).parents[1]
-LIMIT = 15 * 60  # seconds that a test takes at most; one that waits on nevertheless: faulthandler_timeout
+# seconds that a test takes at most; one that waits on nevertheless: faulthandler_timeout
+LIMIT = 15 * 60
 
 
 def pytest_configure() -> None:

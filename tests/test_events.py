@@ -6,22 +6,57 @@ from typing import Any
 
 import pytest
 
-from vidrestore.events import SCHEMA_VERSION, Event, Failed, Planned, Progressed, Started, Summary, Warned
+from vidrestore.events import (
+    SCHEMA_VERSION,
+    Event,
+    Failed,
+    Planned,
+    Progressed,
+    Started,
+    Summary,
+    Warned,
+)
 from vidrestore.pipeline.conversions import Changes
 from vidrestore.pipeline.plan import Scene
 
 ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
     (
-        Started("in.mp4", output="out.mp4", task="denoise", model="dust-denoise", device="cpu"),
-        {"event": "start", "output": "out.mp4", "task": "denoise", "model": "dust-denoise", "device": "cpu"},
+        Started(
+            "in.mp4",
+            output="out.mp4",
+            task="denoise",
+            model="dust-denoise",
+            device="cpu",
+        ),
+        {
+            "event": "start",
+            "output": "out.mp4",
+            "task": "denoise",
+            "model": "dust-denoise",
+            "device": "cpu",
+        },
     ),
     (
         Planned("in.mp4", frames=60, scenes=2, clips=4, reused=20, details={"crf": 16}),
-        {"event": "plan", "frames": 60, "scenes": 2, "clips": 4, "reused": 20, "details": {"crf": 16}},
+        {
+            "event": "plan",
+            "frames": 60,
+            "scenes": 2,
+            "clips": 4,
+            "reused": 20,
+            "details": {"crf": 16},
+        },
     ),
     (
         Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=10**9),
-        {"event": "progress", "stage": "restore", "done": 20, "total": 60, "seconds": 2.0, "fps": 10.0}
+        {
+            "event": "progress",
+            "stage": "restore",
+            "done": 20,
+            "total": 60,
+            "seconds": 2.0,
+            "fps": 10.0,
+        }
         | {"eta": 4.0, "memory": 10**9, "settled": True, "worked": None},
     ),
     (
@@ -29,28 +64,62 @@ ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
         {"event": "warning", "message": "captions are dropped", "frame": 7},
     ),
     (
-        Summary("in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="frame 4 is missing"),
-        {"event": "done", "output": "out.mp4", "frames": 60, "seconds": 6.0, "exit_code": 4}
+        Summary(
+            "in.mp4",
+            output="out.mp4",
+            frames=60,
+            seconds=6.0,
+            damage="frame 4 is missing",
+        ),
+        {
+            "event": "done",
+            "output": "out.mp4",
+            "frames": 60,
+            "seconds": 6.0,
+            "exit_code": 4,
+        }
         | {"damage": "frame 4 is missing"}
-        | {"details": {"fps": 10.0, "retried": 0, "reused": 0, "before": False, "scenes": []}},
+        | {
+            "details": {
+                "fps": 10.0,
+                "retried": 0,
+                "reused": 0,
+                "before": False,
+                "scenes": [],
+            }
+        },
     ),
     (
         Failed("in.mp4", "in.mp4: no video", kind="MediaError", exit_code=1),
-        {"event": "error", "message": "in.mp4: no video", "kind": "MediaError", "exit_code": 1},
+        {
+            "event": "error",
+            "message": "in.mp4: no video",
+            "kind": "MediaError",
+            "exit_code": 1,
+        },
     ),
 ]
 
 
-@pytest.mark.parametrize(("event", "expected"), ONE_OF_EACH, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    ("event", "expected"), ONE_OF_EACH, ids=lambda value: type(value).__name__
+)
 def test_an_event_is_one_line_of_json_with_the_fields_of_the_schema(event, expected):
     line = event.to_json()
     assert "\n" not in line
-    common = {"version": SCHEMA_VERSION, "source": "in.mp4", "index": None, "count": None, "time": event.time}
+    common = {
+        "version": SCHEMA_VERSION,
+        "source": "in.mp4",
+        "index": None,
+        "count": None,
+        "time": event.time,
+    }
     assert json.loads(line) == common | expected
 
 
 GOLDEN = Path(__file__).parent / "golden"
-LINES = (GOLDEN / "events.jsonl").read_text().splitlines()  # that runs of the first schema printed
+# that runs of the first schema printed
+LINES = (GOLDEN / "events.jsonl").read_text().splitlines()
 JSON_TYPES = {
     "object": dict,
     "array": list,
@@ -74,12 +143,17 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
         return False
     if value not in schema.get("enum", [value]) or value != schema.get("const", value):
         return False
-    if "oneOf" in schema and sum(fits(value, choice) for choice in schema["oneOf"]) != 1:
+    if (
+        "oneOf" in schema
+        and sum(fits(value, choice) for choice in schema["oneOf"]) != 1
+    ):
         return False
     if isinstance(value, dict):
         parts = schema.get("properties", {})
         has_all = value.keys() >= {*schema.get("required", ())}
-        return has_all and all(fits(value[name], parts[name]) for name in value.keys() & parts.keys())
+        return has_all and all(
+            fits(value[name], parts[name]) for name in value.keys() & parts.keys()
+        )
     if isinstance(value, list):
         return all(fits(item, schema.get("items", {})) for item in value)
     return not isinstance(value, int | float) or value >= schema.get("minimum", value)
@@ -87,26 +161,47 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    return json.loads(resources.files("vidrestore").joinpath("events.schema.json").read_text())
+    return json.loads(
+        resources.files("vidrestore").joinpath("events.schema.json").read_text()
+    )
 
 
-def test_the_schema_in_the_package_fits_each_event_and_the_lines_that_runs_have_printed(schema):
-    scenes = Scene(0, 40, (20.0, 20.0, 20.0)), Scene(40, 60, (9.0, 8.0, 8.0), (9.0, 8.0, 8.0))
+def test_the_schema_in_the_package_fits_each_event_and_the_lines_that_runs_have_printed(
+    schema,
+):
+    scenes = (
+        Scene(0, 40, (20.0, 20.0, 20.0)),
+        Scene(40, 60, (9.0, 8.0, 8.0), (9.0, 8.0, 8.0)),
+    )
     changes = ("deblur", Changes(60, 1, 90.0, (12.0, 0.0)))
     whole = Summary(
-        "a", "b", 60, 6.0, scenes=scenes, retried=1, reused=20, changes=(changes,), dropouts=(9, 2)
+        "a",
+        "b",
+        60,
+        6.0,
+        scenes=scenes,
+        retried=1,
+        reused=20,
+        changes=(changes,),
+        dropouts=(9, 2),
     )
     lines = [event.to_json() for event, _ in ONE_OF_EACH] + [whole.to_json(), *LINES]
     for line in lines:
         assert fits(json.loads(line), schema), line
-    assert {json.loads(line)["event"] for line in LINES} == {event.name for event, _ in ONE_OF_EACH}
+    assert {json.loads(line)["event"] for line in LINES} == {
+        event.name for event, _ in ONE_OF_EACH
+    }
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: json.loads(line)["event"])
-def test_the_schema_misses_every_field_that_is_left_out_and_sees_a_value_of_another_type(schema, line):
+def test_the_schema_misses_every_field_that_is_left_out_and_sees_a_value_of_another_type(
+    schema, line
+):
     event = json.loads(line)
     for name in event:
-        assert not fits({key: value for key, value in event.items() if key != name}, schema), name
+        assert not fits(
+            {key: value for key, value in event.items() if key != name}, schema
+        ), name
         assert not fits(event | {name: [1]}, schema), name
 
 
@@ -123,7 +218,13 @@ def test_values_json_does_not_know_become_null_strings_and_lists():
     details = {"psnr": float("inf"), "rate": Fraction(24000, 1001), "path": Path("a/b")}
     details |= {"sigma": (1.5, float("nan")), 3: {"x": range(2)}}
     written = json.loads(Planned("in.mp4", details=details).to_json())["details"]
-    expected = {"psnr": None, "rate": "24000/1001", "path": "a/b", "sigma": [1.5, None], "3": {"x": [0, 1]}}
+    expected = {
+        "psnr": None,
+        "rate": "24000/1001",
+        "path": "a/b",
+        "sigma": [1.5, None],
+        "3": {"x": [0, 1]},
+    }
     assert written == expected
 
 

@@ -32,7 +32,9 @@ GROUPS = (
     {"lab"},
 )
 LAYER = {name: number for number, group in enumerate(GROUPS) for name in group}
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+MODULES = sorted(
+    path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"
+)
 
 
 def module_name(path: Path) -> str:
@@ -56,7 +58,9 @@ def imported_names(path: Path) -> frozenset[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            base = (
+                ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            )
             origin = ".".join(part for part in (base, node.module) if part)
             names |= {f"{origin}.{alias.name}" for alias in node.names}
     return frozenset(names)
@@ -71,7 +75,11 @@ def room(name: str) -> str | None:
     offers, such as __version__.
     """
     first = [*name.split("."), ""][1]
-    return first if (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file() else None
+    return (
+        first
+        if (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file()
+        else None
+    )
 
 
 def test_a_module_imports_only_from_its_own_group_and_those_before_it():
@@ -79,11 +87,14 @@ def test_a_module_imports_only_from_its_own_group_and_those_before_it():
         own = room(module_name(path))
         assert own in LAYER, f"{own} is new: give it a place in GROUPS"
         rooms = {name: room(name) for name in own_imports(path)}
-        assert not [name for name, other in rooms.items() if other and LAYER[other] > LAYER[own]], path
+        assert not [
+            name for name, other in rooms.items() if other and LAYER[other] > LAYER[own]
+        ], path
 
 
 LAB = "vidrestore.lab"
-REGISTRIES = {"vidrestore", "vidrestore.cli.app", "vidrestore.settings.families"}  # which name its parts
+# which name its parts
+REGISTRIES = {"vidrestore", "vidrestore.cli.app", "vidrestore.settings.families"}
 
 
 def test_nothing_outside_the_lab_imports_it_and_registries_alone_name_its_parts():
@@ -92,7 +103,9 @@ def test_nothing_outside_the_lab_imports_it_and_registries_alone_name_its_parts(
         module = module_name(path)
         if room(module) != "lab":
             text = path.read_text(encoding="utf-8")
-            assert module == "vidrestore" or not [name for name in own_imports(path) if name.startswith(LAB)]
+            assert module == "vidrestore" or not [
+                name for name in own_imports(path) if name.startswith(LAB)
+            ]
             naming |= {module} if re.search(r'"(vidrestore\.)?lab\.', text) else set()
     assert naming == REGISTRIES
 
@@ -103,7 +116,11 @@ MEDIA_FOLDERS = ("containers", "formats", "photos", "reading", "writing")
 def test_folders_of_media_import_only_from_those_before_them():
     for path in (PACKAGE / "media").rglob("*/*.py"):
         allowed = MEDIA_FOLDERS[: MEDIA_FOLDERS.index(path.parent.name) + 1]
-        others = {name.split(".")[2] for name in own_imports(path) if name.startswith("vidrestore.media.")}
+        others = {
+            name.split(".")[2]
+            for name in own_imports(path)
+            if name.startswith("vidrestore.media.")
+        }
         assert others <= {*allowed}, path
 
 
@@ -115,10 +132,24 @@ def test_a_video_is_restored_by_a_package_without_the_lab(tmp_path, repository):
     command = [sys.executable, "-m", "vidrestore"]
     surroundings = os.environ | {"PYTHONPATH": str(tmp_path)}
     source = repository / "examples" / "noisy.mp4"
-    denoise = [*command, "denoise", source, "-o", tmp_path / "out.mkv", "--duration", "0.1", "--fast"]
-    assert subprocess.run(denoise, cwd=tmp_path, env=surroundings, timeout=300).returncode == 0
+    denoise = [
+        *command,
+        "denoise",
+        source,
+        "-o",
+        tmp_path / "out.mkv",
+        "--duration",
+        "0.1",
+        "--fast",
+    ]
+    assert (
+        subprocess.run(denoise, cwd=tmp_path, env=surroundings, timeout=300).returncode
+        == 0
+    )
     show = [*command, "--help"]
-    listed = subprocess.run(show, cwd=tmp_path, env=surroundings, capture_output=True, timeout=300).stdout
+    listed = subprocess.run(
+        show, cwd=tmp_path, env=surroundings, capture_output=True, timeout=300
+    ).stdout
     assert b"denoise" in listed and b"recover" not in listed
 
 
@@ -129,19 +160,32 @@ def test_no_two_modules_have_the_same_name():
 
 def test_only_media_imports_av():
     others = [path for path in MODULES if room(module_name(path)) != "media"]
-    assert not [path for path in others if {name.split(".")[0] for name in imported_names(path)} & {"av"}]
+    assert not [
+        path
+        for path in others
+        if {name.split(".")[0] for name in imported_names(path)} & {"av"}
+    ]
 
 
 def test_no_test_imports_from_another_test():
     for path in Path(__file__).parent.rglob("*.py"):
-        assert not [name for name in imported_names(path) if name.split(".")[0].startswith("test_")], path
+        assert not [
+            name
+            for name in imported_names(path)
+            if name.split(".")[0].startswith("test_")
+        ], path
 
 
 def test_no_module_imports_itself_by_way_of_others():
     known = {module_name(path): path for path in MODULES}
     imports = {
         # names of modules, or of something in one
-        name: {each if each in known else each.rpartition(".")[0] for each in own_imports(path)}
+        name: {
+            each if each in known else each.rpartition(".")[0]
+            for each in own_imports(path)
+        }
         for name, path in known.items()
     }
-    TopologicalSorter({name: found & {*known} - {name} for name, found in imports.items()}).prepare()
+    TopologicalSorter(
+        {name: found & {*known} - {name} for name, found in imports.items()}
+    ).prepare()

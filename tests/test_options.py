@@ -31,7 +31,9 @@ NUMBERS = "sigma strength chroma_strength grain start duration fps cfr threads s
 
 
 @pytest.mark.parametrize(
-    "value", [math.nan, math.inf, 1e30, 10**30, [1], "x", True, b"1", -math.inf], ids=repr
+    "value",
+    [math.nan, math.inf, 1e30, 10**30, [1], "x", True, b"1", -math.inf],
+    ids=repr,
 )
 @pytest.mark.parametrize("name", NUMBERS.split())
 def test_values_out_of_range_are_refused_by_the_option_itself(name, value):
@@ -66,14 +68,20 @@ def test_what_has_another_type_is_refused(kind, values):
 
 def test_numpy_numbers_and_path_objects_are_accepted():
     options = RestoreOptions(
-        sigma=np.float64(20), tile=np.int64(128), fps=29.97, start=np.float32(0.5), work_dir=Path("work")
+        sigma=np.float64(20),
+        tile=np.int64(128),
+        fps=29.97,
+        start=np.float32(0.5),
+        work_dir=Path("work"),
     )
     assert (options.sigma, options.tile, options.work_dir) == (20.0, 128, "work")
     assert type(options.sigma) is float and type(options.tile) is int
     assert options.fps == Fraction("29.97") and options.start == Fraction(1, 2)
 
 
-@pytest.mark.parametrize("frames", [None, "frames", [[0.5]], [np.zeros((4, 4, 3))], np.full(4, None)])
+@pytest.mark.parametrize(
+    "frames", [None, "frames", [[0.5]], [np.zeros((4, 4, 3))], np.full(4, None)]
+)
 def test_arrays_that_cannot_be_frames_are_refused(frames):
     with pytest.raises(OptionError, match="frames must"):
         restore_frames(frames)
@@ -83,7 +91,9 @@ def test_a_listener_can_not_end_an_iteration_unseen():
     def listen(event: Event) -> None:
         raise StopIteration
 
-    with pytest.raises(RuntimeError, match="the listener on_event raised StopIteration"):
+    with pytest.raises(
+        RuntimeError, match="the listener on_event raised StopIteration"
+    ):
         Logged(listen)(Started("a.mp4"))
 
 
@@ -95,7 +105,9 @@ def test_a_listener_can_not_end_an_iteration_unseen():
         (RecoverKeywords, RecoverOptions()),
     ],
 )
-def test_the_keywords_that_type_checkers_know_are_the_fields_of_the_options(keywords, options):
+def test_the_keywords_that_type_checkers_know_are_the_fields_of_the_options(
+    keywords, options
+):
     defaults = {field.name: getattr(options, field.name) for field in fields(options)}
     assert list(keywords.__annotations__) == list(defaults)
     for name, hint in get_type_hints(keywords).items():
@@ -105,37 +117,58 @@ def test_the_keywords_that_type_checkers_know_are_the_fields_of_the_options(keyw
             kind.validate_python(object())
 
 
-@pytest.mark.parametrize("kind", [RestoreOptions, EncoderOptions, SenseOptions, RecoverOptions])
+@pytest.mark.parametrize(
+    "kind", [RestoreOptions, EncoderOptions, SenseOptions, RecoverOptions]
+)
 def test_the_help_of_options_shows_names_and_defaults_and_no_declarations(kind):
     text = pydoc.plain(pydoc.render_doc(kind))
     call, first = f"|  {kind.__name__}(", f"{fields(kind)[0].name}="
-    signature = text.partition(call)[2].partition(") ->")[0]  # from 3.13 on, a line an argument
+    # from 3.13 on, a line an argument
+    signature = text.partition(call)[2].partition(") ->")[0]
     assert signature.lstrip("\n |").startswith(first) and "Annotated" not in signature
     assert max(map(len, text.splitlines())) < 500
 
 
 def test_the_help_of_restore_has_an_example_with_its_own_keywords():
-    (line, *_) = (line for line in vidrestore.restore.__doc__.splitlines() if "vidrestore.restore(" in line)
-    assert {"sigma", "task"} <= set(line.replace("=", " ").replace("(", " ").replace(",", " ").split())
+    (line, *_) = (
+        line
+        for line in vidrestore.restore.__doc__.splitlines()
+        if "vidrestore.restore(" in line
+    )
+    assert {"sigma", "task"} <= set(
+        line.replace("=", " ").replace("(", " ").replace(",", " ").split()
+    )
 
 
-@pytest.mark.parametrize("kind", [RestoreOptions, EncoderOptions, SenseOptions, RecoverOptions])
+@pytest.mark.parametrize(
+    "kind", [RestoreOptions, EncoderOptions, SenseOptions, RecoverOptions]
+)
 def test_the_docstring_of_options_has_each_field_with_its_type_and_default(kind):
     _, _, arguments = str(inspect.getdoc(kind)).partition("Args:\n")
-    items = re.findall(r"^    (\w+) \((.+?)\): (.+?)(?=^    \w|\Z)", arguments, re.MULTILINE | re.DOTALL)
+    items = re.findall(
+        r"^    (\w+) \((.+?)\): (.+?)(?=^    \w|\Z)",
+        arguments,
+        re.MULTILINE | re.DOTALL,
+    )
     words = {name: " ".join(text.split()) for name, _, text in items}
     assert list(words) == [field.name for field in fields(kind)]
     for field in fields(kind):
         stated = words[field.name].rpartition("default ")[2]
         if isinstance(field.default, str | int | float | None):
             stated_default = re.match(r'"\w+"|None|True|False|[\d.]*\d', stated)
-            assert stated_default and ast.literal_eval(stated_default[0]) == field.default
-            assert field.default is not None or re.match("None[,:] ", stated), "what None means"
+            assert (
+                stated_default and ast.literal_eval(stated_default[0]) == field.default
+            )
+            assert field.default is not None or re.match("None[,:] ", stated), (
+                "what None means"
+            )
         else:
             assert stated  # empty, {} or EncoderOptions()
 
 
-@pytest.mark.parametrize("function", [vidrestore.restore, vidrestore.restore_frames, vidrestore.Restorer])
+@pytest.mark.parametrize(
+    "function", [vidrestore.restore, vidrestore.restore_frames, vidrestore.Restorer]
+)
 def test_the_docstring_of_a_function_has_each_argument(function):
     _, _, arguments = str(inspect.getdoc(function)).partition("Args:\n")
     assert re.findall(r"^    (\w+)[ :]", arguments, re.MULTILINE) == list(

@@ -15,21 +15,38 @@ HELPERS = Path(__file__).parent / "helpers"
 
 
 def commands(
-    folder: Path, *lines: Sequence[object], stopped: bool = False, links: bool = True, stdin: bytes = b""
+    folder: Path,
+    *lines: Sequence[object],
+    stopped: bool = False,
+    links: bool = True,
+    stdin: bytes = b"",
 ) -> tuple[int, str]:
     """Run commands in one process under these rules; return the exit code of the first that failed, 0 if none
     did, and what all printed. `stopped`: as by Ctrl-C while segments are joined.
     """
-    order = {"lines": [[str(word) for word in line] for line in lines], "stopped": stopped, "links": links}
-    more = {"PYTHONUTF8": "0", "USERNAME": "someone", "PYTHONPATH": str(HELPERS), "COLUMNS": "100"}
+    order = {
+        "lines": [[str(word) for word in line] for line in lines],
+        "stopped": stopped,
+        "links": links,
+    }
+    more = {
+        "PYTHONUTF8": "0",
+        "USERNAME": "someone",
+        "PYTHONPATH": str(HELPERS),
+        "COLUMNS": "100",
+    }
     surroundings = os.environ | more | {"OTHER_SYSTEM": json.dumps(order)}
     script = str(HELPERS / "other_system.py")
-    done = python(script, cwd=folder, input=stdin, text=False, timeout=300, env=surroundings)
+    done = python(
+        script, cwd=folder, input=stdin, text=False, timeout=300, env=surroundings
+    )
     return done.returncode, (done.stdout + done.stderr).decode("cp1252")
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "none"])
-def test_a_video_is_restored_and_resumed_without_the_calls_that_windows_lacks(tmp_path, links):
+def test_a_video_is_restored_and_resumed_without_the_calls_that_windows_lacks(
+    tmp_path, links
+):
     write_video(tmp_path / "Gr\u00fc\u00dfe \u732b.mkv", 12)
     given = ("denoise", "Gr\u00fc\u00dfe \u732b.mkv", "--lossless", "-o", "out.mkv")
     code, said = commands(tmp_path, given, stopped=True, links=links)
@@ -58,14 +75,30 @@ def test_pictures_pipes_shards_processes_and_help_work_there(tmp_path):
     )
     assert code == 0 and len(list((tmp_path / "out").glob("*.png"))) == 4, said
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"in.mkv", "out", "again.mkv", "shared.mkv", "piped.mkv", "spawned.mkv"}, said
+    assert names == {
+        "in.mkv",
+        "out",
+        "again.mkv",
+        "shared.mkv",
+        "piped.mkv",
+        "spawned.mkv",
+    }, said
 
 
 def test_a_network_is_trained_there(repository, tmp_path):
-    short = ("--set", "training.steps=2", "--set", "training.validate_every=2", "--device", "cpu")
+    short = (
+        "--set",
+        "training.steps=2",
+        "--set",
+        "training.validate_every=2",
+        "--device",
+        "cpu",
+    )
     config = repository / "examples" / "train" / "quick.toml"
     cache = ("--cache", tmp_path / "cache")
-    code, said = commands(tmp_path, ("train", "--config", config, "-o", "runs", *short, *cache))
+    code, said = commands(
+        tmp_path, ("train", "--config", config, "-o", "runs", *short, *cache)
+    )
     assert code == 0 and (tmp_path / "runs" / "quick.safetensors").exists(), said
 
 
@@ -90,7 +123,10 @@ def test_what_windows_refuses_is_an_error_of_one_line_and_leaves_nothing(tmp_pat
     before = sorted(tmp_path.rglob("*"))
     code, said = commands(tmp_path, *(("denoise", *line.split()) for line in expected))
     errors = [line for line in said.splitlines() if line.startswith("vidrestore: ")]
-    assert code and [text for text in expected.values() if text not in "\n".join(errors)] == [], said
+    assert (
+        code
+        and [text for text in expected.values() if text not in "\n".join(errors)] == []
+    ), said
     # the pair of one name has three lines
     assert "Traceback" not in said and len(errors) == len(expected) + 2, said
     assert sorted(tmp_path.rglob("*")) == before

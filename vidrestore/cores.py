@@ -30,7 +30,8 @@ import torch
 
 from vidrestore.working import HERE, LOOK, WORKER, Meter, check_stop, steps
 
-AHEAD = 2  # parts of a deal per worker that are taken or done before the oldest of them is used
+# parts of a deal per worker that are taken or done before the oldest of them is used
+AHEAD = 2
 PATIENCE = 0.5  # seconds that workers get to stop
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,10 +44,17 @@ class Deal(Generic[T, R]):
     """
 
     def __init__(
-        self, function: Callable[[T], R], most: int, flag: threading.Event | None, meter: Meter | None
+        self,
+        function: Callable[[T], R],
+        most: int,
+        flag: threading.Event | None,
+        meter: Meter | None,
     ) -> None:
         self.function, self.most, self.flag, self.meter = function, most, flag, meter
-        self.is_inference, self.is_mixed = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+        self.is_inference, self.is_mixed = (
+            torch.is_inference_mode_enabled(),
+            torch.is_autocast_enabled("cpu"),
+        )
         self.half_type = torch.get_autocast_dtype("cpu")
         self.waiting = deque[tuple[Future[R], T]]()
         self.running = 0
@@ -62,7 +70,10 @@ class Crew:
         self._changed = threading.Condition()
         self._deals: list[Deal[Any, Any]] = []  # the newest last
         self._has_ended = False
-        self._threads = [threading.Thread(target=self._work, name=WORKER, daemon=True) for _ in range(count)]
+        self._threads = [
+            threading.Thread(target=self._work, name=WORKER, daemon=True)
+            for _ in range(count)
+        ]
 
     def __enter__(self) -> Crew:
         for thread in self._threads:
@@ -128,7 +139,9 @@ class Crew:
             self._run(*task)
             del task  # free its memory while waiting for the next
 
-    def _next(self, deals: Sequence[Deal[Any, Any]]) -> tuple[Deal[Any, Any], Future[Any], Any] | None:
+    def _next(
+        self, deals: Sequence[Deal[Any, Any]]
+    ) -> tuple[Deal[Any, Any], Future[Any], Any] | None:
         """Take the next item of the newest deal that has one."""
         for deal in reversed(deals):
             if deal.waiting and deal.running < deal.most:
@@ -161,7 +174,9 @@ class Member(threading.local):
 MEMBER = Member()
 
 
-def dealt(function: Callable[[T], R], items: Iterable[T], most: int | None = None) -> Generator[R]:
+def dealt(
+    function: Callable[[T], R], items: Iterable[T], most: int | None = None
+) -> Generator[R]:
     """Yield `function(item)` for each item, in order; the calls may run in other threads, at most `most` at
     once, by default as many as there are workers.
 
@@ -170,11 +185,20 @@ def dealt(function: Callable[[T], R], items: Iterable[T], most: int | None = Non
     its place.
     """
     crew, sequence = MEMBER.crew, items if isinstance(items, Sequence) else ()
-    count = 1 if crew is None else min(crew.count, len(sequence) or crew.count, most or crew.count)
+    count = (
+        1
+        if crew is None
+        else min(crew.count, len(sequence) or crew.count, most or crew.count)
+    )
     if crew is None or count < 2:
         yield from map(function, steps(sequence) if sequence else items)
         return
-    begin, share, position, parts = HERE.begin, HERE.part / (len(sequence) or 1), 0, iter(items)
+    begin, share, position, parts = (
+        HERE.begin,
+        HERE.part / (len(sequence) or 1),
+        0,
+        iter(items),
+    )
     deal, futures = Deal(function, count, HERE.flag, None), deque[Future[R]]()
     crew.begin(deal)
     try:

@@ -11,7 +11,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vidrestore.events import Event, Failed, Listener, Planned, Progressed, Started, Summary, Warned, plain
+from vidrestore.events import (
+    Event,
+    Failed,
+    Listener,
+    Planned,
+    Progressed,
+    Started,
+    Summary,
+    Warned,
+    plain,
+)
 from vidrestore.settings.tasks import TASKS
 
 LOGGER = logging.getLogger("vidrestore")
@@ -26,16 +36,35 @@ STAGES = {
     "restore": "restoring",
     "join": "joining",
 }
-PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic", ".heif", ".avif")
-LITTLE, MUCH = 0.5, 12.0  # mean changes in grey levels: below, hardly visible; above, strong
+PHOTOS = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".bmp",
+    ".heic",
+    ".heif",
+    ".avif",
+)
+# mean changes in grey levels: below, hardly visible; above, strong
+LITTLE, MUCH = 0.5, 12.0
 # the wait before a stage's first frame
-WAITING = {"read": "the file", "load": "PyTorch and weights", "plan": "frames", "restore": "the first clip"}
+WAITING = {
+    "read": "the file",
+    "load": "PyTorch and weights",
+    "plan": "frames",
+    "restore": "the first clip",
+}
 
 
 class Logged:
     """A listener that logs events and passes them on; `on_detail` gets the lines that are logged as DEBUG."""
 
-    def __init__(self, on_event: Listener, on_detail: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self, on_event: Listener, on_detail: Callable[[str], None] = lambda line: None
+    ) -> None:
         self._on_event, self._on_detail = on_event, on_detail
         self._last: Progressed | None = None  # the last event of the present stage
         self._began = 0.0  # when that stage began, by the monotonic clock
@@ -44,7 +73,8 @@ class Logged:
         self._log_stage(event)
         try:
             self._on_event(event)
-        except StopIteration as error:  # StopIteration would silently end a generator that sends an event
+        # StopIteration would silently end a generator that sends an event
+        except StopIteration as error:
             raise RuntimeError("the listener on_event raised StopIteration") from error
         for level, line in _records(event):
             self._log(level, line)
@@ -54,11 +84,16 @@ class Logged:
         now, last = time.monotonic(), self._last
         if last and (
             isinstance(event, Summary | Failed)
-            or (isinstance(event, Progressed) and (event.stage, event.source) != (last.stage, last.source))
+            or (
+                isinstance(event, Progressed)
+                and (event.stage, event.source) != (last.stage, last.source)
+            )
         ):
             count = f", {counted_words(last.done, 'frame')}" if last.done else ""
             duration = length_of_time(now - self._began)
-            self._log(logging.DEBUG, f"{last.source}: {stage_of(last)} took {duration}{count}")
+            self._log(
+                logging.DEBUG, f"{last.source}: {stage_of(last)} took {duration}{count}"
+            )
             self._last = None
         if isinstance(event, Progressed):
             self._began = self._began if self._last else now
@@ -77,13 +112,21 @@ def _records(event: Event) -> Iterator[tuple[int, str]]:
             yield logging.WARNING, f"{event.source}: {event.damage}"
     elif isinstance(event, Warned | Failed):
         level = logging.WARNING if isinstance(event, Warned) else logging.ERROR
-        yield level, (describe(event) or "").replace("warning: ", "").removeprefix("vidrestore: ")
+        yield (
+            level,
+            (describe(event) or "")
+            .replace("warning: ", "")
+            .removeprefix("vidrestore: "),
+        )
     elif not isinstance(event, Progressed) and (line := describe(event)):
         yield logging.INFO, line
     if isinstance(event, Planned):
         for name, value in event.details.items():
             if value and name not in ("decisions", "plan"):
-                yield logging.DEBUG, f"{event.source}: {name.replace('_', ' ')}: {_in_words(value)}"
+                yield (
+                    logging.DEBUG,
+                    f"{event.source}: {name.replace('_', ' ')}: {_in_words(value)}",
+                )
 
 
 def _in_words(value: Any) -> str:
@@ -104,11 +147,25 @@ def describe(event: Event) -> str | None:
             device = f" on {event.device}" if event.device else ""
             return f"{numbered(event)}{event.source}: {event.task or 'restore'}{model}{device}"
         case Planned():
-            parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
-            counts = [counted_words(number, word) for number, word in parts if number is not None]
-            earlier = [f"going on, {event.reused} of them were restored earlier"] if event.reused else []
+            parts = [
+                (event.frames, "frame"),
+                (event.scenes, "scene"),
+                (event.clips, "clip"),
+            ]
+            counts = [
+                counted_words(number, word)
+                for number, word in parts
+                if number is not None
+            ]
+            earlier = (
+                [f"going on, {event.reused} of them were restored earlier"]
+                if event.reused
+                else []
+            )
             decided = [", ".join(event.details.get("decisions", {}).values())]
-            return f"{event.source}: " + "; ".join(filter(None, [", ".join(counts), *earlier, *decided]))
+            return f"{event.source}: " + "; ".join(
+                filter(None, [", ".join(counts), *earlier, *decided])
+            )
         case Progressed():
             return f"{event.source}: {stage_of(event)} {progress_of(event)}".rstrip()
         case Warned():
@@ -127,7 +184,11 @@ def result_of(event: Summary) -> str:
         return "skipped, finished before"
     count = event.frames - event.reused
     earlier = f" ({event.reused} of them by other runs)" if event.reused else ""
-    speed = f", {count / event.seconds:.1f} fps" if event.seconds > 0 and count and event.frames > 1 else ""
+    speed = (
+        f", {count / event.seconds:.1f} fps"
+        if event.seconds > 0 and count and event.frames > 1
+        else ""
+    )
     unit = "photo" if is_of_photo(event) and event.frames == 1 else "frame"
     frames, seconds = counted_words(event.frames, unit), length_of_time(event.seconds)
     findings = f"{_noise(event.scenes)}{filled_dropouts(*event.dropouts)}{_changes(event.details)}"
@@ -136,7 +197,11 @@ def result_of(event: Summary) -> str:
 
 def filled_dropouts(count: int, frames: int) -> str:
     """Return "; 212 dropouts in 38 frames filled", nothing without any."""
-    return f"; {counted_words(count, 'dropout')} in {counted_words(frames, 'frame')} filled" if count else ""
+    return (
+        f"; {counted_words(count, 'dropout')} in {counted_words(frames, 'frame')} filled"
+        if count
+        else ""
+    )
 
 
 def _changes(details: Mapping[str, Any]) -> str:
@@ -147,13 +212,19 @@ def _changes(details: Mapping[str, Any]) -> str:
         note = ""
         if mean < LITTLE:
             advice = TASKS[task].advice
-            note = f": little {TASKS[task].removes} found" + (f"; {advice}" if advice else "")
+            note = f": little {TASKS[task].removes} found" + (
+                f"; {advice}" if advice else ""
+            )
         elif mean > MUCH:
             note = ": if that is too much, set a strength below 1"
         if "undone" in changes:
             note = f": {_deblurred(changes)}"
         if "specks" in changes:
-            note = f": {changes['specks']:.3g} specks a frame" if changes["specks"] else ": no dust found"
+            note = (
+                f": {changes['specks']:.3g} specks a frame"
+                if changes["specks"]
+                else ": no dust found"
+            )
         words += f"; {task} changed {mean:.2g} level{'' if f'{mean:.2g}' == '1' else 's'}{note}"
     return words
 
@@ -172,7 +243,9 @@ def _deblurred(changes: Mapping[str, Any]) -> str:
     present = [(count, words) for count, words in parts if count]
     if len(present) == 1:
         return present[0][1]
-    return ", ".join(f"{words} ({counted_words(count, 'frame')})" for count, words in present)
+    return ", ".join(
+        f"{words} ({counted_words(count, 'frame')})" for count, words in present
+    )
 
 
 def _noise(scenes: Sequence[Any]) -> str:
@@ -192,7 +265,11 @@ def is_of_photo(event: Event) -> bool:
 
 def numbered(event: Event) -> str:
     """Return "[2/5] " if there are several inputs."""
-    return f"[{event.index}/{event.count}] " if event.count is not None and event.count > 1 else ""
+    return (
+        f"[{event.index}/{event.count}] "
+        if event.count is not None and event.count > 1
+        else ""
+    )
 
 
 def stage_of(event: Progressed) -> str:
@@ -215,7 +292,11 @@ def position_of(event: Progressed) -> str:
     if event.stage in WAITING and not (event.done or event.worked):
         parts.append(f"waiting for {WAITING[event.stage]}")
     if event.fps and event.settled and event.stage != "join":
-        parts.append(f"{event.fps:.1f} fps" if event.fps >= 1 else f"{1 / event.fps:.1f} s a frame")
+        parts.append(
+            f"{event.fps:.1f} fps"
+            if event.fps >= 1
+            else f"{1 / event.fps:.1f} s a frame"
+        )
     if event.eta:
         parts.append(f"{length_of_time(event.eta)} left")
     return ", ".join(parts)

@@ -25,7 +25,8 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 SCHEMA_VERSION = 1
-BEFORE_START = ("read", "load")  # stages before "start", which the progress bar shows and JSON omits
+# stages before "start", which the progress bar shows and JSON omits
+BEFORE_START = ("read", "load")
 DAMAGED_SOURCE = 4  # exit code of a job that is done, but whose source was damaged
 
 
@@ -37,7 +38,8 @@ class Event:
     derived: ClassVar[tuple[str, ...]] = ()  # properties that are fields of the schema
     inner: ClassVar[tuple[str, ...]] = ()  # fields that are in `details` of the schema
     source: str  # the input's name on the command line or in the call
-    index: int | None = field(default=None, kw_only=True)  # its number, from 1, of several inputs
+    # its number, from 1, of several inputs
+    index: int | None = field(default=None, kw_only=True)
     count: int | None = field(default=None, kw_only=True)
     time: str = field(
         default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -47,7 +49,9 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain JSON values, as events.schema.json describes them."""
-        names = [entry.name for entry in fields(self) if entry.name not in self.inner] + [*self.derived]
+        names = [
+            entry.name for entry in fields(self) if entry.name not in self.inner
+        ] + [*self.derived]
         values = {name: plain(getattr(self, name)) for name in names}
         return {"version": SCHEMA_VERSION, "event": self.name} | values
 
@@ -83,7 +87,8 @@ class Planned(Event):
     scenes: int | None = None
     clips: int | None = None
     reused: int | None = None  # frames that an earlier run restored
-    details: Mapping[str, Any] = field(default_factory=dict)  # the plan as JSON-able values
+    # the plan as JSON-able values
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,8 @@ class Progressed(Event):
     seconds: float = 0.0  # since the stage began
     stage: str = "restore"
     memory: int | None = None  # peak of resident bytes
-    settled: bool = True  # False until enough frames are done to estimate the remaining time
+    # False until enough frames are done to estimate the remaining time
+    settled: bool = True
     worked: float | None = None  # frames done, with parts of those in progress
 
     @property
@@ -129,17 +135,27 @@ class Summary(Event):
 
     name: ClassVar[str] = "done"
     derived: ClassVar[tuple[str, ...]] = ("details", "exit_code")
-    inner: ClassVar[tuple[str, ...]] = ("scenes", "retried", "reused", "before", "changes", "dropouts")
+    inner: ClassVar[tuple[str, ...]] = (
+        "scenes",
+        "retried",
+        "reused",
+        "before",
+        "changes",
+        "dropouts",
+    )
     output: str
     frames: int
     seconds: float  # of the work itself, without loading the model
     damage: str | None = None  # of the source, in one sentence
-    scenes: tuple[Any, ...] = ()  # of `pipeline.plan.Scene`: first and stop frame, sigma by plane, noise
+    # of `pipeline.plan.Scene`: first and stop frame, sigma by plane, noise
+    scenes: tuple[Any, ...] = ()
     retried: int = 0  # clips that half precision could not hold
     reused: int = 0  # frames of an earlier run or of other processes
     before: bool = False  # an earlier run finished the video
-    changes: tuple[tuple[str, Any], ...] = ()  # `pipeline.conversions.Changes` by task on pictures
-    dropouts: tuple[int, int] = (0, 0)  # of a tape, that were filled, and frames that had some
+    # `pipeline.conversions.Changes` by task on pictures
+    changes: tuple[tuple[str, Any], ...] = ()
+    # of a tape, that were filled, and frames that had some
+    dropouts: tuple[int, int] = (0, 0)
 
     @property
     def fps(self) -> float:
@@ -152,16 +168,24 @@ class Summary(Event):
     @property
     def details(self) -> dict[str, Any]:
         """The metrics of the job as values of the schema."""
-        details = {name: getattr(self, name) for name in ("fps", "retried", "reused", "before")}
+        details = {
+            name: getattr(self, name) for name in ("fps", "retried", "reused", "before")
+        }
         details["scenes"] = []
         for scene in self.scenes:
-            entry: dict[str, Any] = {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
+            entry: dict[str, Any] = {
+                "first": scene.first,
+                "stop": scene.stop,
+                "sigma": scene.sigma,
+            }
             entry |= {"noise": scene.noise} if scene.rms else {}
             details["scenes"].append(entry)
         changes = [{"task": task, **changes.details} for task, changes in self.changes]
         details |= {"changes": changes} if changes else {}
         count, frames = self.dropouts
-        return details | ({"dropouts": {"count": count, "frames": frames}} if count else {})
+        return details | (
+            {"dropouts": {"count": count, "frames": frames}} if count else {}
+        )
 
 
 @dataclass(frozen=True)
@@ -184,4 +208,6 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return [plain(entry) for entry in value] if isinstance(value, Iterable) else str(value)
+    return (
+        [plain(entry) for entry in value] if isinstance(value, Iterable) else str(value)
+    )

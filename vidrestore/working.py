@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import TypeVar
 
-WORKER = "vidrestore worker"  # the name of threads that may be left behind in a call of a network
+# the name of threads that may be left behind in a call of a network
+WORKER = "vidrestore worker"
 LOOK = 0.1  # seconds between two looks at the flag of a thread that waits
 T = TypeVar("T")
 
@@ -87,7 +88,11 @@ def steps(items: Sequence[T], shares: Sequence[int] = ()) -> Iterator[T]:
 
 def available_cores() -> int:
     """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
 
 
 def threads_for(count: int) -> int:

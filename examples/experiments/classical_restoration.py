@@ -50,7 +50,12 @@ class Method:
 
 
 def dark_channel_prior(
-    clip: Tensor, *, patch: int = 15, omega: float = 0.95, least: float = 0.1, radius: int = 40
+    clip: Tensor,
+    *,
+    patch: int = 15,
+    omega: float = 0.95,
+    least: float = 0.1,
+    radius: int = 40,
 ) -> Tensor:
     """K. He, J. Sun, X. Tang, "Single image haze removal using dark channel prior", CVPR 2009, in linear
     light, with the guided filter instead of matting.
@@ -86,13 +91,19 @@ def guided_filter(guide: Tensor, clip: Tensor, radius: int, eps: float) -> Tenso
     mean_guide, mean_clip = box_mean(guide, radius), box_mean(clip, radius)
     covariance = box_mean(guide * clip, radius) - mean_guide * mean_clip
     slope = covariance / (box_mean(guide * guide, radius) - mean_guide**2 + eps)
-    return box_mean(slope, radius) * guide + box_mean(mean_clip - slope * mean_guide, radius)
+    return box_mean(slope, radius) * guide + box_mean(
+        mean_clip - slope * mean_guide, radius
+    )
 
 
 def box_mean(clip: Tensor, radius: int) -> Tensor:
     """Return the mean over a square around each pixel, of those within the picture."""
-    rows = F.avg_pool2d(clip, (2 * radius + 1, 1), 1, (radius, 0), count_include_pad=False)
-    return F.avg_pool2d(rows, (1, 2 * radius + 1), 1, (0, radius), count_include_pad=False)
+    rows = F.avg_pool2d(
+        clip, (2 * radius + 1, 1), 1, (radius, 0), count_include_pad=False
+    )
+    return F.avg_pool2d(
+        rows, (1, 2 * radius + 1), 1, (0, radius), count_include_pad=False
+    )
 
 
 # Rain and snow
@@ -100,7 +111,9 @@ def box_mean(clip: Tensor, radius: int) -> Tensor:
 
 def spatial_median(clip: Tensor, rows: int, columns: int) -> Tensor:
     """Return the median of a window of odd sides around each sample."""
-    padded = F.pad(clip, [columns // 2, columns // 2, rows // 2, rows // 2], mode="reflect")
+    padded = F.pad(
+        clip, [columns // 2, columns // 2, rows // 2, rows // 2], mode="reflect"
+    )
     windows = padded.unfold(2, rows, 1).unfold(3, columns, 1)
     # whole, windows are gigabytes
     strips = [strip.flatten(4).median(-1).values for strip in windows.split(STRIP, 2)]
@@ -110,7 +123,9 @@ def spatial_median(clip: Tensor, rows: int, columns: int) -> Tensor:
 def temporal_median(clip: Tensor, frames: int = 3) -> Tensor:
     """Return the median of each sample over `frames` frames, at the ends of a clip over the nearest ones."""
     first = (torch.arange(len(clip)) - frames // 2).clamp(0, len(clip) - frames)
-    return torch.stack([clip[start : start + frames].median(0).values for start in first.tolist()])
+    return torch.stack(
+        [clip[start : start + frames].median(0).values for start in first.tolist()]
+    )
 
 
 def bright_outliers_replaced(clip: Tensor, steady: Tensor) -> Tensor:
@@ -159,7 +174,9 @@ def wiener(clip: Tensor, *, radius: float = 0.7, noise: float = 0.01) -> Tensor:
 def disc(radius: float) -> Tensor:
     """Return a disc (side, side) with a smooth edge, whose sum is 1; the side is odd."""
     reach = int(radius + 1)
-    rows, columns = torch.meshgrid(*[torch.arange(-reach, reach + 1).float()] * 2, indexing="ij")
+    rows, columns = torch.meshgrid(
+        *[torch.arange(-reach, reach + 1).float()] * 2, indexing="ij"
+    )
     kernel = (radius + 0.5 - torch.hypot(rows, columns)).clamp(0, 1)
     return kernel / kernel.sum()
 
@@ -172,8 +189,12 @@ def dct_thresholding(clip: Tensor, *, strength: float = 1.5) -> Tensor:
     by FFmpeg's `dctdnoiz` in blocks of 8 x 8, for `strength` times the measured sigma.
     """
     pictures = clip.permute(0, 2, 3, 1).mul(255).round().byte().numpy()
-    sigma = np.sqrt(np.mean([estimated(plane) ** 2 for plane in clip.mul(255).unbind(1)]))
-    results = filtered(pictures, "dctdnoiz", f"s={min(strength * sigma, 999.0):.3f}:n=3", "rgb24")
+    sigma = np.sqrt(
+        np.mean([estimated(plane) ** 2 for plane in clip.mul(255).unbind(1)])
+    )
+    results = filtered(
+        pictures, "dctdnoiz", f"s={min(strength * sigma, 999.0):.3f}:n=3", "rgb24"
+    )
     return torch.from_numpy(results).permute(0, 3, 1, 2).float() / 255
 
 
@@ -185,15 +206,22 @@ def estimated(plane: Tensor) -> float:
     return estimator.sigma()
 
 
-def filtered(pictures: NDArray[Any], name: str, settings: str, pixels: str) -> NDArray[Any]:
+def filtered(
+    pictures: NDArray[Any], name: str, settings: str, pixels: str
+) -> NDArray[Any]:
     """Return pictures (T, H, W) or (T, H, W, 3) after one of FFmpeg's filters, run by one thread."""
     graph = av.filter.Graph()
     graph.threads = 1
     height, width = pictures.shape[1:3]
     source = graph.add_buffer(
-        width=width, height=height, format=av.VideoFormat(pixels), time_base=Fraction(1, 24)
+        width=width,
+        height=height,
+        format=av.VideoFormat(pixels),
+        time_base=Fraction(1, 24),
     )
-    graph.link_nodes(source, graph.add(name, settings), graph.add("buffersink")).configure()
+    graph.link_nodes(
+        source, graph.add(name, settings), graph.add("buffersink")
+    ).configure()
     for number, picture in enumerate(pictures):
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format=pixels)
         frame.pts, frame.time_base = number, Fraction(1, 24)
@@ -206,9 +234,14 @@ def _weather(rows: int, columns: int, along: int) -> tuple[Method, ...]:
     """Return both medians with their windows: of the picture alone, and of one row beside that of time."""
     return (
         Method(
-            "median of bright outliers", lambda clip: limited_spatial_median(clip, rows=rows, columns=columns)
+            "median of bright outliers",
+            lambda clip: limited_spatial_median(clip, rows=rows, columns=columns),
         ),
-        Method("medians in space and time", lambda clip: limited_by_both_medians(clip, columns=along), 3),
+        Method(
+            "medians in space and time",
+            lambda clip: limited_by_both_medians(clip, columns=along),
+            3,
+        ),
     )
 
 

@@ -11,24 +11,34 @@ from torch import Tensor
 
 from vidrestore.lab.degrade.counters import log_uniform
 
-LUMA, CHROMA = (1.0, 55.0), (0.7, 40.0)  # standard deviations on the 0-255 scale, log-uniform
-COARSE = (0.6, 1.2)  # typical blur of luma and of colour differences, standard deviation in their pixels
+# standard deviations on the 0-255 scale, log-uniform
+LUMA, CHROMA = (1.0, 55.0), (0.7, 40.0)
+# typical blur of luma and of colour differences, standard deviation in their pixels
+COARSE = (0.6, 1.2)
 COARSEST = 2.2  # times the typical blur, at most
-WHITE, EVEN = 0.2, 0.55  # shares that are not blurred, and blurred alike both ways; others are along lines
+# shares that are not blurred, and blurred alike both ways; others are along lines
+WHITE, EVEN = 0.2, 0.55
 TWO_GRAINS = 0.25  # share of planes with white noise beside the blurred
 FLAT = 0.3  # share whose strength doesn't follow the brightness
 SHARPENED, LINGERING = 0.2, 0.15  # shares of clips
 
 
-def coloured_noise(brightness: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, ...]:
+def coloured_noise(
+    brightness: tuple[Tensor, ...], rng: np.random.Generator
+) -> tuple[Tensor, ...]:
     """Return noise for planes Y, U, V with the luma `brightness` (T, H, W) at their sizes; all on the 0-255
     scale. Both colour differences have one kind.
     """
     luma, chroma = log_uniform(rng, LUMA), log_uniform(rng, CHROMA)
-    strengths, shapes = (luma, chroma, chroma), [_shape(rng, typical) for typical in COARSE]
+    strengths, shapes = (
+        (luma, chroma, chroma),
+        [_shape(rng, typical) for typical in COARSE],
+    )
     curve = _curve(rng)
     noise = []
-    for number, (bright, strength) in enumerate(zip(brightness, strengths, strict=True)):
+    for number, (bright, strength) in enumerate(
+        zip(brightness, strengths, strict=True)
+    ):
         grain = blurred(white(bright, rng), *shapes[min(number, 1)])
         if rng.random() < TWO_GRAINS:
             grain = 0.8 * grain + 0.6 * white(bright, rng)
@@ -36,11 +46,16 @@ def coloured_noise(brightness: tuple[Tensor, ...], rng: np.random.Generator) -> 
     return tuple(noise)
 
 
-def processed(noise: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, ...]:
+def processed(
+    noise: tuple[Tensor, ...], rng: np.random.Generator
+) -> tuple[Tensor, ...]:
     """Sharpen planes of noise, or smooth them over time as a camera does; most are unchanged."""
     if rng.random() < SHARPENED:
         amount = rng.uniform(0.2, 0.9)
-        noise = tuple(plane + amount * (plane - blurred(plane, 0.8, 0.8, same=False)) for plane in noise)
+        noise = tuple(
+            plane + amount * (plane - blurred(plane, 0.8, 0.8, same=False))
+            for plane in noise
+        )
     if rng.random() < LINGERING:
         share = rng.uniform(0.2, 0.6)
         noise = tuple(_smoothed_in_time(plane, share) for plane in noise)
@@ -64,7 +79,8 @@ def _curve(rng: np.random.Generator) -> tuple[float, ...]:
         return (1.0,) * 5
     tilt, bow = rng.uniform(-0.8, 0.8), rng.uniform(-0.5, 1.0)
     return tuple(
-        max(0.1, 1 + tilt * (2 * x - 1) + bow * (4 * x * (1 - x) - 0.6)) for x in (0.0, 0.25, 0.5, 0.75, 1.0)
+        max(0.1, 1 + tilt * (2 * x - 1) + bow * (4 * x * (1 - x) - 0.6))
+        for x in (0.0, 0.25, 0.5, 0.75, 1.0)
     )
 
 
@@ -92,7 +108,9 @@ def blurred(noise: Tensor, down: float, across: float, *, same: bool = True) -> 
 
 def white(plane: Tensor, rng: np.random.Generator) -> Tensor:
     """Return standard normal noise of a plane's shape."""
-    return torch.randn(plane.shape, generator=torch.Generator().manual_seed(int(rng.integers(2**62))))
+    return torch.randn(
+        plane.shape, generator=torch.Generator().manual_seed(int(rng.integers(2**62)))
+    )
 
 
 def _smoothed_in_time(noise: Tensor, share: float) -> Tensor:

@@ -45,7 +45,11 @@ class Work(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        return ["--sigma", "12"] if self.task == "denoise" and self.suffix == ".mkv" else []
+        return (
+            ["--sigma", "12"]
+            if self.task == "denoise" and self.suffix == ".mkv"
+            else []
+        )
 
 
 WORKS = {
@@ -81,10 +85,16 @@ def drawn(work: Work, number: int) -> NDArray[np.uint8]:
     """Return frame `number` (H, W, 3) of a work's source."""
     rng = np.random.default_rng(number)
     pattern = np.random.default_rng(1).normal(0, 1, (work.height + 8, work.width + 64))
-    smooth = sum(np.roll(pattern, (down, right), (0, 1)) for down in range(6) for right in range(6))
+    smooth = sum(
+        np.roll(pattern, (down, right), (0, 1))
+        for down in range(6)
+        for right in range(6)
+    )
     picture = 120 + 9 * np.roll(smooth, -2 * number, 1)
     if work.task == "deblur":
-        picture = np.mean([picture[:, step : step + work.width] for step in range(PATH)], 0)
+        picture = np.mean(
+            [picture[:, step : step + work.width] for step in range(PATH)], 0
+        )
     noise = rng.normal(0, NOISE.get(work.task, 2.0), (work.height, work.width, 3))
     levels = picture[: work.height, : work.width, None] + noise
     return np.rint(levels).clip(0, 255).astype(np.uint8)
@@ -98,11 +108,15 @@ def write_source(work: Work, folder: Path) -> Path:
     )
     with av.open(str(path), "w", format="image2" if codec != "ffv1" else None) as file:
         stream = file.add_stream(
-            codec, rate=24, options={"qmin": "2", "qmax": "2"} if codec == "mjpeg" else {}
+            codec,
+            rate=24,
+            options={"qmin": "2", "qmax": "2"} if codec == "mjpeg" else {},
         )
         stream.width, stream.height, stream.pix_fmt = work.width, work.height, pixels  # type: ignore[attr-defined]
         for number in range(work.frames):
-            frame = av.VideoFrame.from_ndarray(drawn(work, number), format="rgb24").reformat(format=pixels)
+            frame = av.VideoFrame.from_ndarray(
+                drawn(work, number), format="rgb24"
+            ).reformat(format=pixels)
             frame.pts, frame.time_base = number, Fraction(1, 24)
             file.mux(stream.encode(frame))  # type: ignore[attr-defined]
         file.mux(stream.encode())  # type: ignore[attr-defined]
@@ -118,8 +132,19 @@ def cost_of(work: Work, source: Path, threads: int) -> Cost:
     more += ["--fps", "24"] if "%" in work.suffix else []
     sources = [source]
     if work.files > 1:
-        sources, output = sorted(source.parent.glob(f"source*{work.suffix}")), source.with_name("results")
-    command = [sys.executable, "-m", "vidrestore", work.task, *map(str, sources), "-o", str(output)]
+        sources, output = (
+            sorted(source.parent.glob(f"source*{work.suffix}")),
+            source.with_name("results"),
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "vidrestore",
+        work.task,
+        *map(str, sources),
+        "-o",
+        str(output),
+    ]
     command += [
         "--overwrite",
         "--quiet",
@@ -132,8 +157,13 @@ def cost_of(work: Work, source: Path, threads: int) -> Cost:
     ]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True)
-    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Cost(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    wall, after = (
+        time.perf_counter() - began,
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
+    return Cost(
+        wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    )
 
 
 def fastest(work: Work, source: Path, threads: int, repeat: int) -> Cost:
@@ -143,7 +173,10 @@ def fastest(work: Work, source: Path, threads: int, repeat: int) -> Cost:
 @contextmanager
 def busy(count: int) -> Iterator[None]:
     """Let endless loops run in other processes."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(count)
+    ]
     try:
         yield
     finally:
@@ -152,7 +185,9 @@ def busy(count: int) -> Iterator[None]:
             loop.wait()  # its time isn't that of a command
 
 
-def measure(names: Sequence[str], loops: int, repeat: int, shrink: int) -> Iterator[str]:
+def measure(
+    names: Sequence[str], loops: int, repeat: int, shrink: int
+) -> Iterator[str]:
     """Yield a table in Markdown, a row for each work."""
     cores = available_cores()
     heads = (
@@ -170,17 +205,35 @@ def measure(names: Sequence[str], loops: int, repeat: int, shrink: int) -> Itera
     yield f"| {' | '.join(heads)} |\n|---|{'---|' * (len(heads) - 1)}"
     for name in names:
         work = WORKS[name]
-        work = work._replace(width=work.width // shrink // 2 * 2, height=work.height // shrink // 2 * 2)
+        work = work._replace(
+            width=work.width // shrink // 2 * 2, height=work.height // shrink // 2 * 2
+        )
         tiny = work._replace(
-            width=START_SIDE, height=START_SIDE, frames=1, suffix=work.suffix.replace("%d", "1"), files=1
+            width=START_SIDE,
+            height=START_SIDE,
+            frames=1,
+            suffix=work.suffix.replace("%d", "1"),
+            files=1,
         )
         with TemporaryDirectory() as folder, TemporaryDirectory() as other:
-            source, start_source = write_source(work, Path(folder)), write_source(tiny, Path(other))
+            source, start_source = (
+                write_source(work, Path(folder)),
+                write_source(tiny, Path(other)),
+            )
             start = fastest(tiny, start_source, 1, repeat)
-            one, several = (fastest(work, source, count, repeat) - start for count in (1, cores))
+            one, several = (
+                fastest(work, source, count, repeat) - start for count in (1, cores)
+            )
             with busy(loops):
                 beside = cost_of(work, source, cores) - start
-        numbers = one.wall, several.wall, one.wall / several.wall, one.cpu, several.cpu, several.cpu / one.cpu
+        numbers = (
+            one.wall,
+            several.wall,
+            one.wall / several.wall,
+            one.cpu,
+            several.cpu,
+            several.cpu / one.cpu,
+        )
         numbers = *numbers, beside.wall, beside.cpu, beside.cpu / several.cpu
         yield f"| {name} | {' | '.join(f'{number:.2f}' for number in numbers)} |"
 
@@ -198,8 +251,17 @@ def parts(cores: int) -> Iterator[str]:
     from vidrestore.settings.options import RestoreOptions
 
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
-    video = VideoInfo(0, "h264", 1920, 1080, pixels, Fraction(1, 24), pix_fmt=pixels.name)
-    heads = "task", "workers", "clips at once", "parts at once", "at work", "why not more"
+    video = VideoInfo(
+        0, "h264", 1920, 1080, pixels, Fraction(1, 24), pix_fmt=pixels.name
+    )
+    heads = (
+        "task",
+        "workers",
+        "clips at once",
+        "parts at once",
+        "at work",
+        "why not more",
+    )
     yield f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}"
     for task in ("denoise", "dehaze", "derain", "desnow", "deblur", "sr"):
         options = RestoreOptions(device="cpu", threads=0, sigma=12.0)
@@ -219,10 +281,14 @@ def parts(cores: int) -> Iterator[str]:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("works", nargs="*", metavar="TASK", help=f"of {', '.join(WORKS)}")
+    parser.add_argument(
+        "works", nargs="*", metavar="TASK", help=f"of {', '.join(WORKS)}"
+    )
     parser.add_argument("--busy", type=int, default=2, help="loops")
     parser.add_argument("--repeat", type=int, default=2)
-    parser.add_argument("--small", action="store_true", help=f"frames of 1/{SMALL} of the size")
+    parser.add_argument(
+        "--small", action="store_true", help=f"frames of 1/{SMALL} of the size"
+    )
     parser.add_argument("--parts", type=int, metavar="N")
     given = parser.parse_args()
     if unknown := [name for name in given.works if name not in WORKS]:

@@ -58,14 +58,20 @@ def whip_pans(data: Path, count: int) -> dict[str, Pictures]:
     """
     photos = sorted((data / "stills").glob("*.jpg"))[:: max(1, 60 // count)][:count]
     return {
-        f"pan{at}": whip_pan(pictures([photo], 1, (360, 640))[0], (0.1, 0.2, 0.3)[at % 3])
+        f"pan{at}": whip_pan(
+            pictures([photo], 1, (360, 640))[0], (0.1, 0.2, 0.3)[at % 3]
+        )
         for at, photo in enumerate(photos)
     }
 
 
 def whip_pan(photo: NDArray[np.float32], speed: float, frames: int = 30) -> Pictures:
     height, width = SIZE
-    steps = speed * width * np.sin(np.pi * np.clip((np.arange(frames) - 3) / (frames - 6), 0, 1)) ** 2
+    steps = (
+        speed
+        * width
+        * np.sin(np.pi * np.clip((np.arange(frames) - 3) / (frames - 6), 0, 1)) ** 2
+    )
     mirrored = np.concatenate([photo, photo[:, ::-1]], axis=1)
 
     def window(x: float) -> NDArray[np.float32]:
@@ -82,7 +88,9 @@ def whip_pan(photo: NDArray[np.float32], speed: float, frames: int = 30) -> Pict
 class FilmMaker:
     """Joins random parts of `scenes`; the same `seed` gives the same video."""
 
-    def __init__(self, scenes: dict[str, Pictures], pans: dict[str, Pictures], seed: int) -> None:
+    def __init__(
+        self, scenes: dict[str, Pictures], pans: dict[str, Pictures], seed: int
+    ) -> None:
         self.scenes, self.pans = scenes, pans
         self.random = np.random.default_rng(seed)
 
@@ -94,11 +102,17 @@ class FilmMaker:
             scene = self.scenes[name]
             if name != last and len(scene) >= shortest:
                 last = name
-                length = int(self.random.integers(shortest, min(longest, len(scene)) + 1))
+                length = int(
+                    self.random.integers(shortest, min(longest, len(scene)) + 1)
+                )
                 start = int(self.random.integers(0, len(scene) - length + 1))
                 yield scene[start : start + length]
 
-    def hard(self, change: Callable[[Pictures], Pictures] = lambda scene: scene, shortest: int = 5) -> Video:
+    def hard(
+        self,
+        change: Callable[[Pictures], Pictures] = lambda scene: scene,
+        shortest: int = 5,
+    ) -> Video:
         video = Video()
         parts = self.part(shortest)
         for _ in range(6):
@@ -121,7 +135,9 @@ class FilmMaker:
         return scene.clip(0, 255)
 
     def dark(self) -> Video:
-        return self.hard(lambda scene: scene * np.float32(self.random.uniform(0.12, 0.25)) + 16)
+        return self.hard(
+            lambda scene: scene * np.float32(self.random.uniform(0.12, 0.25)) + 16
+        )
 
     def repeated(self) -> Video:
         return self.hard(lambda scene: np.repeat(scene[::3], 3, axis=0), shortest=15)
@@ -143,9 +159,9 @@ class FilmMaker:
             ramp = np.ones(len(scene), np.float32)
             ramp[:length] = np.arange(1, length + 1) / length
             ramp[-length:] = np.arange(length, 0, -1) / length - 1 / length
-            video.frames += list(scene * ramp[:, None, None]) + [np.zeros(SIZE, np.float32)] * int(
-                self.random.integers(0, 8)
-            )
+            video.frames += list(scene * ramp[:, None, None]) + [
+                np.zeros(SIZE, np.float32)
+            ] * int(self.random.integers(0, 8))
         return video
 
     def dissolve(self) -> Video:
@@ -156,7 +172,9 @@ class FilmMaker:
             scene, length = next(parts), int(self.random.integers(8, 19))
             for at in range(length):
                 share = (at + 1) / (length + 1)
-                video.frames[at - length] = video.frames[at - length] * (1 - share) + scene[at] * share
+                video.frames[at - length] = (
+                    video.frames[at - length] * (1 - share) + scene[at] * share
+                )
             video.frames += list(scene[length:])
         return video
 
@@ -175,7 +193,11 @@ def found_cuts(frames: list[NDArray[np.float32]], sigma: float, seed: int) -> se
 
 
 def score(
-    scenes: dict[str, Pictures], pans: dict[str, Pictures], kind: str, sigma: float, seeds: range
+    scenes: dict[str, Pictures],
+    pans: dict[str, Pictures],
+    kind: str,
+    sigma: float,
+    seeds: range,
 ) -> NDArray[np.int64]:
     """Return the numbers of cuts, of those that are found, and of false ones."""
     total = np.zeros(3, np.int64)
@@ -198,6 +220,8 @@ def main(data: Path, videos: int) -> None:
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path, help="folder of the shared data")
-    parser.add_argument("videos", type=int, nargs="?", default=6, help="videos of each kind (6)")
+    parser.add_argument(
+        "videos", type=int, nargs="?", default=6, help="videos of each kind (6)"
+    )
     options = parser.parse_args()
     main(options.data, options.videos)

@@ -62,29 +62,42 @@ def dead_channels(recipe: Path, weights: Path) -> Iterator[tuple[str, Tensor]]:
     with TemporaryDirectory() as folder:
         run = Run(read_config(recipe), Path(folder), torch.device("cpu"))
         run.initialise_from(weights)
-        blocks = {name: pair for name, part in run.network.named_modules() if (pair := convolutions(part))}
+        blocks = {
+            name: pair
+            for name, part in run.network.named_modules()
+            if (pair := convolutions(part))
+        }
         counters = {name: Counter(first) for name, (first, _) in blocks.items()}
         source, _ = make_data(run.config, run.network)
         with torch.no_grad():
-            for batch in islice(source.batches(range(BATCHES), run.config.training.batch), BATCHES):
+            for batch in islice(
+                source.batches(range(BATCHES), run.config.training.batch), BATCHES
+            ):
                 run.learner.objective.loss(run.network, batch, 0)
     for name, counter in counters.items():
         yield name, counter.dead
 
 
-def revived(tensors: dict[str, Tensor], network: nn.Module, name: str, dead: Tensor) -> dict[str, Tensor]:
+def revived(
+    tensors: dict[str, Tensor], network: nn.Module, name: str, dead: Tensor
+) -> dict[str, Tensor]:
     """Return new tensors for the block `name`, the same but for its dead channels."""
     pair = convolutions(network.get_submodule(name))
     assert pair is not None
     names = {part: own for own, part in network.get_submodule(name).named_children()}
     before, behind = (f"{name}.{names[part]}" for part in pair)
     first, bias, second = (
-        tensors[key].float() for key in (f"{before}.weight", f"{before}.bias", f"{behind}.weight")
+        tensors[key].float()
+        for key in (f"{before}.weight", f"{before}.bias", f"{behind}.weight")
     )
     fresh = torch.empty_like(first)
     nn.init.kaiming_normal_(fresh, a=1.0)
     first[dead], bias[dead], second[:, dead] = fresh[dead], 0.0, 0.0
-    return {f"{before}.weight": first, f"{before}.bias": bias, f"{behind}.weight": second}
+    return {
+        f"{before}.weight": first,
+        f"{before}.bias": bias,
+        f"{behind}.weight": second,
+    }
 
 
 def main() -> None:
@@ -95,7 +108,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     network = load_model(options.weights).network
-    tensors = {name: value.float().clone() for name, value in network.state_dict().items()}
+    tensors = {
+        name: value.float().clone() for name, value in network.state_dict().items()
+    }
     total, everything = 0, 0
     for name, dead in dead_channels(options.recipe, options.weights):
         print(f"{name:44} {int(dead.sum()):3} of {len(dead)}")
@@ -105,7 +120,11 @@ def main() -> None:
     if options.revived:
         with safe_open(options.weights, "pt") as file:
             metadata = file.metadata()
-        save_file({name: value.contiguous() for name, value in tensors.items()}, options.revived, metadata)
+        save_file(
+            {name: value.contiguous() for name, value in tensors.items()},
+            options.revived,
+            metadata,
+        )
 
 
 if __name__ == "__main__":

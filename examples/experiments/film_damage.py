@@ -30,22 +30,30 @@ from vidrestore.restorers.temporal import TemporalRestorer
 from vidrestore.settings.options import RestoreOptions
 
 SLOW, FAST = "davis480p_heldout", "davis480p_fast"
-FLICKER = (0.03, 0.06, 0.1)  # standard deviation of gain, gamma, and shading across and down, in frames
+# standard deviation of gain, gamma, and shading across and down, in frames
+FLICKER = (0.03, 0.06, 0.1)
 DUST = (5, 15, 33)  # specks a frame of 427x240
 SEEDS = (1, 2)
 BORDER = 8  # pixels left out
 HAIRS = 0.15  # of all specks
 PHOTOGRAPHS = "boruszyn_img-4854", "popos_tony-webster-97532", "mate_Garden"
-SIDES, PAN = (240, 426), 0.15  # of a time-lapse; share of the room in the photograph that it pans over
-PATCHES, PATCH = 12, 16  # of a frame, that are elsewhere in the next one, and their side
+# of a time-lapse; share of the room in the photograph that it pans over
+SIDES, PAN = (240, 426), 0.15
+# of a frame, that are elsewhere in the next one, and their side
+PATCHES, PATCH = 12, 16
 
 
 def clips(data: Path, folder: str, count: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the name and the first frames (T, 3, H, W) in [0, 1] of each clip, at half size."""
     for path in sorted((data / "eval" / folder).iterdir()):
-        frames = torch.stack([rgb_picture(file) for file in sorted(path.iterdir())[:count]])
+        frames = torch.stack(
+            [rgb_picture(file) for file in sorted(path.iterdir())[:count]]
+        )
         size = [side // 2 for side in frames.shape[2:]]
-        yield path.name, F.interpolate(frames, size, mode="bicubic", antialias=True).clamp(0, 1)
+        yield (
+            path.name,
+            F.interpolate(frames, size, mode="bicubic", antialias=True).clamp(0, 1),
+        )
 
 
 def time_lapses(data: Path, count: int) -> Iterator[tuple[str, Tensor]]:
@@ -55,7 +63,9 @@ def time_lapses(data: Path, count: int) -> Iterator[tuple[str, Tensor]]:
     for name in PHOTOGRAPHS:
         photograph = rgb_picture(data / "photos" / f"{name}.jpg")
         rng = np.random.default_rng(len(name))
-        room = [full - side for full, side in zip(photograph.shape[1:], SIDES, strict=True)]
+        room = [
+            full - side for full, side in zip(photograph.shape[1:], SIDES, strict=True)
+        ]
         frames = []
         for time in np.linspace(0, 1, count):
             top, left = (int(PAN * time * length) for length in room)
@@ -63,7 +73,11 @@ def time_lapses(data: Path, count: int) -> Iterator[tuple[str, Tensor]]:
             for _ in range(PATCHES):
                 corners = [rng.integers(0, side - PATCH, 2) for side in SIDES]
                 (row, other_row), (column, other_column) = corners
-                patch = frame[:, other_row : other_row + PATCH, other_column : other_column + PATCH].clone()
+                patch = frame[
+                    :,
+                    other_row : other_row + PATCH,
+                    other_column : other_column + PATCH,
+                ].clone()
                 frame[:, row : row + PATCH, column : column + PATCH] = patch
             shadow = torch.sigmoid((0.2 + 0.3 * time - along) / 0.03)
             frames.append(frame * (1 - 0.4 * shadow) * (1 - 0.15 * float(time)))
@@ -100,7 +114,9 @@ def with_dust(clip: Tensor, specks: float, seed: int) -> tuple[Tensor, Tensor]:
             row, column = rng.integers(0, height - side), rng.integers(0, width - side)
             area = slice(row, row + side), slice(column, column + side)
             opacity = torch.from_numpy(shape).float() * rng.uniform(0.6, 1)
-            frame[:, *area] = frame[:, *area].lerp(torch.full_like(frame[:, *area], level), opacity)
+            frame[:, *area] = frame[:, *area].lerp(
+                torch.full_like(frame[:, *area], level), opacity
+            )
             share[0, *area] = torch.maximum(share[0, *area], opacity)
     return stored(result), shares
 
@@ -111,7 +127,9 @@ def blob(rng: np.random.Generator) -> np.ndarray:
     reach = int(2.5 * radius) + 3
     down, across = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     angle = np.arctan2(down, across)
-    waves = sum(rng.uniform(0, 0.2) * np.sin(n * angle + rng.uniform(0, 6)) for n in (2, 3))
+    waves = sum(
+        rng.uniform(0, 0.2) * np.sin(n * angle + rng.uniform(0, 6)) for n in (2, 3)
+    )
     return np.clip(radius * (1 + waves) - np.hypot(down, across) + 0.5, 0, 1)
 
 
@@ -131,18 +149,25 @@ def by_ffmpeg(clip: Tensor) -> Tensor:
     """Return the clip after FFmpeg's deflicker, with its default of five frames."""
     graph = av.filter.Graph()
     height, width = clip.shape[2:]
-    source = graph.add_buffer(width=width, height=height, format="yuv444p", time_base=Fraction(1, 25))
+    source = graph.add_buffer(
+        width=width, height=height, format="yuv444p", time_base=Fraction(1, 25)
+    )
     nodes = [source, graph.add("deflicker"), graph.add("buffersink")]
     graph.link_nodes(*nodes).configure()
     for number, frame in enumerate(clip):
         samples = (255 * frame.permute(1, 2, 0)).round().byte().numpy()
-        picture = av.VideoFrame.from_ndarray(samples, format="rgb24").reformat(format="yuv444p")
+        picture = av.VideoFrame.from_ndarray(samples, format="rgb24").reformat(
+            format="yuv444p"
+        )
         picture.pts, picture.time_base = number, Fraction(1, 25)
         graph.vpush(picture)
     graph.vpush(None)
     frames = []
     while len(frames) < len(clip):
-        frames.append(torch.from_numpy(graph.vpull().to_ndarray(format="rgb24")).permute(2, 0, 1) / 255)
+        frames.append(
+            torch.from_numpy(graph.vpull().to_ndarray(format="rgb24")).permute(2, 0, 1)
+            / 255
+        )
     return torch.stack(frames)
 
 
@@ -151,7 +176,10 @@ def best_light(drawn: Tensor, clean: Tensor) -> Tensor:
     frames = []
     for frame, truth in zip(drawn, clean, strict=True):
         luma, goal = (luma_of(picture[None])[0, 0] for picture in (frame, truth))
-        terms, weight = light_terms(luma).flatten(0, 1), luma.flatten()[:, None].clamp(min=0.02)
+        terms, weight = (
+            light_terms(luma).flatten(0, 1),
+            luma.flatten()[:, None].clamp(min=0.02),
+        )
         change = (goal.clamp(min=0.02) / luma.clamp(min=0.02)).log().flatten()[:, None]
         coefficients = torch.linalg.lstsq(weight * terms, weight * change).solution
         frames.append(frame * (terms @ coefficients).exp().view_as(luma))
@@ -172,13 +200,23 @@ def luma_psnr(clip: Tensor, truth: Tensor) -> float:
 def rows(options: Namespace) -> Iterator[tuple[str, list[float]]]:
     """Yield the name of each case and its figures, the mean over the seeds."""
     flicker, specks = FlickerRestorer(RestoreOptions()), SpeckRestorer(RestoreOptions())
-    drawn = time_lapses(options.data, options.frames) if options.time_lapses else film_clips(options)
+    drawn = (
+        time_lapses(options.data, options.frames)
+        if options.time_lapses
+        else film_clips(options)
+    )
     for name, clip in drawn:
         clean = stored(clip)
-        unchanged = [luma_psnr(restored(restorer, clean), clean) for restorer in (flicker, specks)]
+        unchanged = [
+            luma_psnr(restored(restorer, clean), clean)
+            for restorer in (flicker, specks)
+        ]
         yield f"{name}, clean: deflicker; dedust", unchanged
         for strength in FLICKER:
-            yield f"{name}, flicker {strength:.0%}", means(strength, clean, judged_flicker(flicker))
+            yield (
+                f"{name}, flicker {strength:.0%}",
+                means(strength, clean, judged_flicker(flicker)),
+            )
         for count in () if options.time_lapses else DUST:
             yield f"{name}, {count} specks", means(count, clean, judged_dust(specks))
 
@@ -199,7 +237,12 @@ def means(strength: float, clean: Tensor, judge: Judge) -> list[float]:
 def judged_flicker(restorer: FlickerRestorer) -> Judge:
     def judge(clean: Tensor, strength: float, seed: int) -> list[float]:
         drawn = with_flicker(clean, strength, seed)
-        results = drawn, by_ffmpeg(drawn), restored(restorer, drawn), best_light(drawn, clean)
+        results = (
+            drawn,
+            by_ffmpeg(drawn),
+            restored(restorer, drawn),
+            best_light(drawn, clean),
+        )
         return [luma_psnr(result, clean) for result in results]
 
     return judge
@@ -209,29 +252,48 @@ def judged_dust(restorer: SpeckRestorer) -> Judge:
     def judge(clean: Tensor, strength: float, seed: int) -> list[float]:
         drawn, shares = with_dust(clean, strength, seed)
         beside = (drawn[:-2] + drawn[2:]) / 2
-        still = torch.cat((drawn[:1], drawn[1:-1].lerp(beside, (shares[1:-1] > 0).float()), drawn[-1:]))
-        return [luma_psnr(result, clean) for result in (drawn, still, restored(restorer, drawn))]
+        still = torch.cat(
+            (
+                drawn[:1],
+                drawn[1:-1].lerp(beside, (shares[1:-1] > 0).float()),
+                drawn[-1:],
+            )
+        )
+        return [
+            luma_psnr(result, clean)
+            for result in (drawn, still, restored(restorer, drawn))
+        ]
 
     return judge
 
 
 def print_table(
-    purpose: str, rows: Callable[[Namespace], Iterator[tuple[str, list[float]]]], figures: str, frames: int
+    purpose: str,
+    rows: Callable[[Namespace], Iterator[tuple[str, list[float]]]],
+    figures: str,
+    frames: int,
 ) -> None:
     """Print the rows for the arguments of the command line; `frames` of a clip by default."""
     parser = ArgumentParser(description=purpose.split("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--frames", type=int, default=frames, help="of a clip")
-    parser.add_argument("--time-lapses", action="store_true", help="those drawn from photographs")
+    parser.add_argument(
+        "--time-lapses", action="store_true", help="those drawn from photographs"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"| clip | {figures} |")
     print("|---|---|")
     for name, values in rows(options):
-        print(f"| {name} | {'; '.join(f'{value:.2f}' for value in values)} |", flush=True)
+        print(
+            f"| {name} | {'; '.join(f'{value:.2f}' for value in values)} |", flush=True
+        )
 
 
 if __name__ == "__main__":
     print_table(
-        __doc__, rows, "given; FFmpeg or the mean of the frames beside at each speck; restored; best", 20
+        __doc__,
+        rows,
+        "given; FFmpeg or the mean of the frames beside at each speck; restored; best",
+        20,
     )

@@ -40,7 +40,9 @@ class Camera:
         gains = self.gains[:, None, None]
         variance = self.level * gains * light + (self.read * self.level * gains) ** 2
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        return self.developed(light + variance.sqrt() * torch.randn(light.shape, generator=generator))
+        return self.developed(
+            light + variance.sqrt() * torch.randn(light.shape, generator=generator)
+        )
 
     def developed(self, light: Tensor) -> Tensor:
         for step in self.steps:
@@ -48,29 +50,48 @@ class Camera:
         return light.clamp(0, 1)
 
 
-def random_camera(light: Tensor, rng: np.random.Generator, level: float | None = None) -> Camera:
+def random_camera(
+    light: Tensor, rng: np.random.Generator, level: float | None = None
+) -> Camera:
     """Draw a camera for pictures like `linear_light`, at a level of noise of its own or the given one."""
     level = log_uniform(rng, LEVEL) if level is None else level
     gains = torch.tensor([rng.uniform(1, 2.2), 1.0, rng.uniform(1, 2.2)])
-    plain = Camera(level, gains, log_uniform(rng, READ), (*_demosaicing(rng), from_light))
+    plain = Camera(
+        level, gains, log_uniform(rng, READ), (*_demosaicing(rng), from_light)
+    )
     part = light[:1, :, :160, :160]
     noise = yuv(plain.exposed(part, rng)) - yuv(plain.developed(part))
     strengths = noise.std((0, 2, 3)).clamp(min=1e-3)
-    steps = (*plain.steps, *_reduction(strengths, rng), *_sharpening(rng), *_scaling(rng))
+    steps = (
+        *plain.steps,
+        *_reduction(strengths, rng),
+        *_sharpening(rng),
+        *_scaling(rng),
+    )
     return Camera(level, gains, plain.read, steps)
 
 
 def _demosaicing(rng: np.random.Generator) -> list[Callable[[Tensor], Tensor]]:
     if rng.random() < 0.15:
         return []
-    bend, follow = (0.0, 0.0) if rng.random() < 0.25 else (rng.uniform(0.4, 1), rng.uniform(0.6, 1))
+    bend, follow = (
+        (0.0, 0.0)
+        if rng.random() < 0.25
+        else (rng.uniform(0.4, 1), rng.uniform(0.6, 1))
+    )
     return [lambda light: demosaiced(light, bend, follow)]
 
 
-def _reduction(strengths: Tensor, rng: np.random.Generator) -> list[Callable[[Tensor], Tensor]]:
+def _reduction(
+    strengths: Tensor, rng: np.random.Generator
+) -> list[Callable[[Tensor], Tensor]]:
     """Smoothing of luma and, mostly stronger, of colour differences."""
-    luma = _smoothing(rng.choice(4, p=(0.15, 0.35, 0.25, 0.25)), float(strengths[0]), rng)
-    chroma = _smoothing(rng.choice(4, p=(0.2, 0.3, 0.2, 0.3)), 1.5 * float(strengths[1:].mean()), rng)
+    luma = _smoothing(
+        rng.choice(4, p=(0.15, 0.35, 0.25, 0.25)), float(strengths[0]), rng
+    )
+    chroma = _smoothing(
+        rng.choice(4, p=(0.2, 0.3, 0.2, 0.3)), 1.5 * float(strengths[1:].mean()), rng
+    )
     left = rng.uniform(0, 0.4, 2)
 
     def reduced(rgb: Tensor) -> Tensor:
@@ -82,7 +103,9 @@ def _reduction(strengths: Tensor, rng: np.random.Generator) -> list[Callable[[Te
     return [reduced]
 
 
-def _smoothing(kind: int, strength: float, rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
+def _smoothing(
+    kind: int, strength: float, rng: np.random.Generator
+) -> Callable[[Tensor], Tensor]:
     threshold = strength * rng.uniform(*REDUCED)
     if kind == 0:
         return lambda plane: plane
@@ -115,7 +138,9 @@ def shrunk(plane: Tensor, threshold: float, levels: int) -> Tensor:
     for level in range(levels):
         smooth = blurred(plane, 0.8 * 2**level, 0.8 * 2**level, same=False)
         detail = plane - smooth
-        details.append(detail.sign() * (detail.abs() - threshold / 2**level).clamp(min=0))
+        details.append(
+            detail.sign() * (detail.abs() - threshold / 2**level).clamp(min=0)
+        )
         plane = smooth
     return plane + sum(details)
 
@@ -135,7 +160,10 @@ def _sharpening(rng: np.random.Generator) -> list[Callable[[Tensor], Tensor]]:
 def _scaling(rng: np.random.Generator) -> list[Callable[[Tensor], Tensor]]:
     if rng.random() < 0.5:
         return []
-    factor, mode = log_uniform(rng, (0.6, 1.8)), str(rng.choice(["bilinear", "bicubic"]))
+    factor, mode = (
+        log_uniform(rng, (0.6, 1.8)),
+        str(rng.choice(["bilinear", "bicubic"])),
+    )
 
     def scaled(rgb: Tensor) -> Tensor:
         size = [2 * round(factor * side / 2) for side in rgb.shape[2:]]
@@ -153,7 +181,9 @@ def yuv(rgb: Tensor) -> Tensor:
 
 def rgb_of(planes: Tensor) -> Tensor:
     y, u, v = planes.unbind(1)
-    return torch.stack((y + 1.402 * v, y - 0.344136 * u - 0.714136 * v, y + 1.772 * u), 1)
+    return torch.stack(
+        (y + 1.402 * v, y - 0.344136 * u - 0.714136 * v, y + 1.772 * u), 1
+    )
 
 
 def planes_of(rgb: Tensor, *, halved: bool) -> tuple[Tensor, ...]:
@@ -170,19 +200,30 @@ def as_jpeg(planes: tuple[Tensor, ...], scale: int) -> tuple[Tensor, ...]:
     halved = planes[1].shape != planes[0].shape
     encoder = av.CodecContext.create("mjpeg", "w")
     encoder.height, encoder.width = planes[0].shape[1:]
-    encoder.pix_fmt, encoder.time_base = "yuvj420p" if halved else "yuvj444p", Fraction(1, 25)
+    encoder.pix_fmt, encoder.time_base = (
+        "yuvj420p" if halved else "yuvj444p",
+        Fraction(1, 25),
+    )
     encoder.qmin = encoder.qmax = scale
     encoder.thread_count = 1
     whole = [plane[0].to(torch.uint8).numpy() for plane in planes]
-    flat = np.concatenate([plane.reshape(-1) for plane in whole]).reshape(-1, encoder.width)
-    frame = av.VideoFrame.from_ndarray(flat if halved else np.stack(whole), format=encoder.pix_fmt)
+    flat = np.concatenate([plane.reshape(-1) for plane in whole]).reshape(
+        -1, encoder.width
+    )
+    frame = av.VideoFrame.from_ndarray(
+        flat if halved else np.stack(whole), format=encoder.pix_fmt
+    )
     frame.pts, frame.time_base = 0, encoder.time_base
     packets = [*encoder.encode(frame), *encoder.encode(None)]
     decoder = av.CodecContext.create("mjpeg", "r")
-    (decoded,) = [each for packet in [*packets, None] for each in decoder.decode(packet)]
+    (decoded,) = [
+        each for packet in [*packets, None] for each in decoder.decode(packet)
+    ]
     found = []
     for part, plane in zip(decoded.planes, planes, strict=True):
-        rows = np.frombuffer(part, np.uint8).reshape(part.height, part.line_size)[:, : part.width]
+        rows = np.frombuffer(part, np.uint8).reshape(part.height, part.line_size)[
+            :, : part.width
+        ]
         found.append(torch.from_numpy(rows.copy()).float().view_as(plane))
     return tuple(found)
 
@@ -211,8 +252,14 @@ def _page(rng: np.random.Generator, height: int, width: int) -> Tensor:
                 letter[y, : rng.integers(2, 6)] = 1
             else:
                 letter[y : rng.integers(4, 9), x] = 1
-    lines = [np.concatenate(letters[rng.integers(30, size=columns)], 1) for _ in range(rows)]
-    ink = torch.from_numpy(np.concatenate(lines)).repeat_interleave(scale, 0).repeat_interleave(scale, 1)
+    lines = [
+        np.concatenate(letters[rng.integers(30, size=columns)], 1) for _ in range(rows)
+    ]
+    ink = (
+        torch.from_numpy(np.concatenate(lines))
+        .repeat_interleave(scale, 0)
+        .repeat_interleave(scale, 1)
+    )
     if rng.random() < 0.5:
         ink = blurred(ink[None], 0.5, 0.5, same=False)[0]
     paper, colour = (torch.tensor(rng.uniform(0, 1, 3)).float() for _ in range(2))
@@ -223,23 +270,34 @@ def _page(rng: np.random.Generator, height: int, width: int) -> Tensor:
 
 def _waves(rng: np.random.Generator, height: int, width: int) -> Tensor:
     """Smooth shading, as of a wall or the sky."""
-    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    rows, columns = torch.meshgrid(
+        torch.arange(height), torch.arange(width), indexing="ij"
+    )
     lengths = [log_uniform(rng, (10, 150)) for _ in range(2)]
     wave = torch.sin(rows / lengths[0]) * torch.cos(columns / lengths[1])
     base, strength = (
-        torch.tensor(rng.uniform(*span, 3)).float()[:, None, None] for span in ((0.2, 0.8), (0, 0.3))
+        torch.tensor(rng.uniform(*span, 3)).float()[:, None, None]
+        for span in ((0.2, 0.8), (0, 0.3))
     )
     return (base + strength * wave).clamp(0, 1)
 
 
 def _shapes(rng: np.random.Generator, height: int, width: int) -> Tensor:
     """Discs, bars and stripes of one colour each or shaded, over a gradient; dithered now and then."""
-    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    rows, columns = torch.meshgrid(
+        torch.arange(height), torch.arange(width), indexing="ij"
+    )
     slope = torch.tensor(rng.uniform(-0.5, 0.5, (3, 2)) * (rng.random() < 0.7)).float()
     base = torch.tensor(rng.uniform(0.1, 0.9, 3)).float()[:, None, None]
-    picture = base + slope[:, :1, None] * rows / height + slope[:, 1:, None] * columns / width
+    picture = (
+        base + slope[:, :1, None] * rows / height + slope[:, 1:, None] * columns / width
+    )
     for _ in range(rng.integers(3, 60)):
-        y, x, size = rng.integers(height), rng.integers(width), log_uniform(rng, (4, 120))
+        y, x, size = (
+            rng.integers(height),
+            rng.integers(width),
+            log_uniform(rng, (4, 120)),
+        )
         kind, turn = rng.random(), rng.uniform(0, np.pi)
         along = (rows - y) * np.cos(turn) + (columns - x) * np.sin(turn)
         beside = (columns - x) * np.cos(turn) - (rows - y) * np.sin(turn)
@@ -255,7 +313,10 @@ def _shapes(rng: np.random.Generator, height: int, width: int) -> Tensor:
         picture = torch.lerp(picture, colour.expand_as(picture), inside)
     if rng.random() < 0.12:
         steps = int(rng.integers(3, 24))
-        bayer = torch.tensor([[0, 8, 2, 10], [12, 4, 14, 6], [3, 11, 1, 9], [15, 7, 13, 5]]) / 16
+        bayer = (
+            torch.tensor([[0, 8, 2, 10], [12, 4, 14, 6], [3, 11, 1, 9], [15, 7, 13, 5]])
+            / 16
+        )
         dither = bayer.repeat(height // 4 + 1, width // 4 + 1)[:height, :width]
         picture = (picture * steps + dither).floor() / steps
     return picture.clamp(0, 1)

@@ -60,27 +60,49 @@ def photos(rng: np.random.Generator) -> Iterator[Window]:
         picture = sources.photo(SCALE, SIDE)
         clean = tuple((255 * picture).unbind(1))
         rgb = in_white_noise(clean, rng)
-        sigma = tuple(level * norm for level, norm in zip(rgb.sigma, OPPONENT_NORMS, strict=True))
-        yield Window(rgb_to_opponent(rgb.noisy), rgb_to_opponent(clean), sigma, measured=False)
-        camera = rgb_to_opponent(whole(tuple((255 * DEGRADATIONS["noise"](picture, rng)).unbind(1))))
-        yield Window(camera, rgb_to_opponent(clean), measured_sigma(camera), measured=True)
+        sigma = tuple(
+            level * norm for level, norm in zip(rgb.sigma, OPPONENT_NORMS, strict=True)
+        )
+        yield Window(
+            rgb_to_opponent(rgb.noisy), rgb_to_opponent(clean), sigma, measured=False
+        )
+        camera = rgb_to_opponent(
+            whole(tuple((255 * DEGRADATIONS["noise"](picture, rng)).unbind(1)))
+        )
+        yield Window(
+            camera, rgb_to_opponent(clean), measured_sigma(camera), measured=True
+        )
 
 
 def in_white_noise(clean: Planes, rng: np.random.Generator) -> Window:
     """Return a window in white noise of the same sigma on all planes."""
     sigma = log_uniform(rng, SIGMA_RANGES["luma"])
-    drawn = [torch.from_numpy(rng.standard_normal(tuple(plane.shape), np.float32)) for plane in clean]
-    noisy = whole(tuple(plane + sigma * noise for plane, noise in zip(clean, drawn, strict=True)))
+    drawn = [
+        torch.from_numpy(rng.standard_normal(tuple(plane.shape), np.float32))
+        for plane in clean
+    ]
+    noisy = whole(
+        tuple(plane + sigma * noise for plane, noise in zip(clean, drawn, strict=True))
+    )
     return Window(noisy, clean, (sigma,) * len(clean), measured=False)
 
 
 def measured_sigma(noisy: Planes) -> tuple[float, ...]:
     """Return the sigma of luma and colour differences as `denoise` takes it."""
-    meter, planes = NoiseMeter(len(noisy), colour=True), tuple(plane[0].numpy() for plane in noisy)
+    meter, planes = (
+        NoiseMeter(len(noisy), colour=True),
+        tuple(plane[0].numpy() for plane in noisy),
+    )
     meter.add([planes])
     luma, chroma = meter.prior(planes[0])
-    least = (level * norm for level, norm in zip((luma, chroma, chroma), OPPONENT_NORMS, strict=True))
-    return tuple(max(plane.sigma, level) for plane, level in zip(meter.noise(), least, strict=True))
+    least = (
+        level * norm
+        for level, norm in zip((luma, chroma, chroma), OPPONENT_NORMS, strict=True)
+    )
+    return tuple(
+        max(plane.sigma, level)
+        for plane, level in zip(meter.noise(), least, strict=True)
+    )
 
 
 @dataclass
@@ -93,38 +115,66 @@ class Fit:
     equations: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     window: Window | None = None
 
-    def bayes_gains(self, kind: str, stage: int, sigma: float, _: torch.device) -> tuple[str, int, float]:
+    def bayes_gains(
+        self, kind: str, stage: int, sigma: float, _: torch.device
+    ) -> tuple[str, int, float]:
         low, high = SIGMA_RANGES[kind]
         return kind, stage, noise_level(min(max(sigma, low), high))
 
     def nonlocal_bayes(
-        self, noisy: Tensor, estimate: Tensor, tracks: Tensor, side: int, noise: Any, gains: Any, *how: Any
+        self,
+        noisy: Tensor,
+        estimate: Tensor,
+        tracks: Tensor,
+        side: int,
+        noise: Any,
+        gains: Any,
+        *how: Any,
     ) -> Tensor:
         """Return an estimate by the values so far; collect the equations of the first one without."""
         (kind, stage, level), known = gains, self.values.setdefault(gains[0], [])
 
         def by(factors: Tensor) -> Tensor:
-            return nonlocal_bayes(noisy, estimate, tracks, side, noise, Gains(*factors), *how)
+            return nonlocal_bayes(
+                noisy, estimate, tracks, side, noise, Gains(*factors), *how
+            )
 
         if stage < len(known):
             return by(known[stage][0] + level * known[stage][1])
         if stage == len(known):
             assert self.window is not None
-            (clean,) = (clean for plane, clean in zip(*self.window[:2], strict=True) if plane is noisy)
-            parts = torch.stack([by(unit) - estimate for unit in torch.eye(6)]).flatten(1).double()
-            self._collect(kind, torch.cat((parts, level * parts)), (clean - estimate).flatten().double())
+            (clean,) = (
+                clean
+                for plane, clean in zip(*self.window[:2], strict=True)
+                if plane is noisy
+            )
+            parts = (
+                torch.stack([by(unit) - estimate for unit in torch.eye(6)])
+                .flatten(1)
+                .double()
+            )
+            self._collect(
+                kind,
+                torch.cat((parts, level * parts)),
+                (clean - estimate).flatten().double(),
+            )
         return estimate
 
     def _collect(self, kind: str, parts: Tensor, wanted: Tensor) -> None:
         weight = 1 / (wanted.square().sum() + LEAST_ERROR * len(wanted))
         zero = torch.zeros(12, 12).double(), torch.zeros(12).double()
         products, sums = self.equations.get(kind, zero)
-        self.equations[kind] = products + weight * parts @ parts.mT, sums + weight * parts @ wanted
+        self.equations[kind] = (
+            products + weight * parts @ parts.mT,
+            sums + weight * parts @ wanted,
+        )
 
     def solve(self, stage: int) -> None:
         """Add the values of the next estimate."""
         for kind, (products, sums) in self.equations.items():
-            self.values[kind].append(torch.linalg.solve(products, sums).float().view(2, 6))
+            self.values[kind].append(
+                torch.linalg.solve(products, sums).float().view(2, 6)
+            )
             print(kind, stage, self.values[kind][-1].tolist(), flush=True)
         self.equations.clear()
 
@@ -132,7 +182,10 @@ class Fit:
 def fit(windows: list[Window]) -> dict[str, Tensor]:
     """Return the gains (stages, 2, 6) of every kind."""
     state, restorer = Fit(), DenoiseRestorer(RestoreOptions())
-    denoise.nonlocal_bayes, denoise.bayes_gains = state.nonlocal_bayes, state.bayes_gains  # type: ignore
+    denoise.nonlocal_bayes, denoise.bayes_gains = (
+        state.nonlocal_bayes,
+        state.bayes_gains,
+    )  # type: ignore
     for stage in range(STAGES):
         for window in windows:
             state.window = window
@@ -152,7 +205,9 @@ def main() -> None:
     given = parser.parse_args()
     gains = load_file(given.gains) if given.gains.exists() else {}
     gains |= fit(list(islice(photos(np.random.default_rng(given.seed)), given.count)))
-    save_file(gains, given.gains, metadata={"script": "examples/experiments/fit_bayes.py"})
+    save_file(
+        gains, given.gains, metadata={"script": "examples/experiments/fit_bayes.py"}
+    )
 
 
 if __name__ == "__main__":

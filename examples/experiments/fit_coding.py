@@ -41,7 +41,19 @@ FAMILIES = {
 FACTORS, EXPONENTS = np.arange(0.3, 1.75, 0.05), (1.0, 0.75, 0.65, 0.5, 0.35, 0.2, 0.0)
 BEST = 6  # rows printed
 CRFS = ("6", "12", "18", "24", "30", "36", "42", "48")
-OLD = ("cinepak", "svq1", "msvideo1", "rpza", "rv20", "asv1", "asv2", "libvpx", "cfhd", "speedhq", "jpeg2000")
+OLD = (
+    "cinepak",
+    "svq1",
+    "msvideo1",
+    "rpza",
+    "rv20",
+    "asv1",
+    "asv2",
+    "libvpx",
+    "cfhd",
+    "speedhq",
+    "jpeg2000",
+)
 
 
 def measure(given: Namespace) -> None:
@@ -63,7 +75,9 @@ def measure(given: Namespace) -> None:
         coded, truth = stacks([frame.planes for frame in frames]), stacks(clean)
         even = ((1.0,) * len(frames),) * 3
         with torch.inference_mode():
-            restored = [restorer.restore(coded, (sigma,) * 3, coding=even) for sigma in SIGMAS]
+            restored = [
+                restorer.restore(coded, (sigma,) * 3, coding=even) for sigma in SIGMAS
+            ]
         names.append(f"{name}/{clip.stem}")
         errors.append([squared_errors(planes, truth) for planes in (coded, *restored)])
         losses.append([frame.loss for frame in frames])
@@ -72,13 +86,16 @@ def measure(given: Namespace) -> None:
 
 
 def stacks(frames: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*frames, strict=True))
+    return tuple(
+        torch.from_numpy(np.stack(plane)).float() for plane in zip(*frames, strict=True)
+    )
 
 
 def squared_errors(planes: Any, truth: Any) -> Any:
     """Return (T, 2): mean squared errors of luma and of both colour differences."""
     y, u, v = (
-        (a.round().clamp(0, 255) - b).square().mean((1, 2)) for a, b in zip(planes, truth, strict=True)
+        (a.round().clamp(0, 255) - b).square().mean((1, 2))
+        for a, b in zip(planes, truth, strict=True)
     )
     return torch.stack((y, (u + v) / 2), 1).numpy()
 
@@ -88,7 +105,9 @@ def errors_at(errors: Any, sigma: Any) -> Any:
     places = np.interp(np.log(sigma), np.log(SIGMAS), range(1, len(SIGMAS) + 1))
     low = np.minimum(places.astype(int), len(SIGMAS) - 1)
     frames = np.arange(errors.shape[1])
-    return errors[low, frames] + (places - low) * (errors[low + 1, frames] - errors[low, frames])
+    return errors[low, frames] + (places - low) * (
+        errors[low + 1, frames] - errors[low, frames]
+    )
 
 
 def gain(errors: Any, sigma: Any) -> float:
@@ -106,10 +125,15 @@ def fit(given: Namespace) -> None:
             continue
         table = []
         for factor, power in product(FACTORS * 2, EXPONENTS):
-            gains = [gain(errors[i, :, :, plane], factor * losses[i, :, plane] ** power) for i in mine]
+            gains = [
+                gain(errors[i, :, :, plane], factor * losses[i, :, plane] ** power)
+                for i in mine
+            ]
             table.append((np.mean(gains), np.min(gains), factor, power))
         table.sort(reverse=True)
-        print(f"{family}, {'chroma' if plane else 'luma'}: mean, least, factor, exponent")
+        print(
+            f"{family}, {'chroma' if plane else 'luma'}: mean, least, factor, exponent"
+        )
         for row in table[:BEST]:
             print("  " + "  ".join(f"{value:.2f}" for value in row))
 
@@ -117,45 +141,69 @@ def fit(given: Namespace) -> None:
 def efficiency(given: Namespace) -> None:
     for clip in given.sources:
         clean = middle(clip, given)
-        curve = sorted(bits_and_psnr(clean, "libx264", {"crf": crf})[::-1] for crf in CRFS)
+        curve = sorted(
+            bits_and_psnr(clean, "libx264", {"crf": crf})[::-1] for crf in CRFS
+        )
         qualities, bits = zip(*curve, strict=True)
         for codec in OLD:
             used, quality = bits_and_psnr(
-                clean, codec, {"qscale": "6", "flags": "qscale", "global_quality": "708"}
+                clean,
+                codec,
+                {"qscale": "6", "flags": "qscale", "global_quality": "708"},
             )
             share = np.exp(np.interp(quality, qualities, np.log(bits))) / used
-            print(f"{clip.stem} {codec}: {used:.2f} bits a pixel, {quality:.1f} dB, {share:.2f}", flush=True)
+            print(
+                f"{clip.stem} {codec}: {used:.2f} bits a pixel, {quality:.1f} dB, {share:.2f}",
+                flush=True,
+            )
 
 
-def bits_and_psnr(clean: Frames, codec: str, options: dict[str, str]) -> tuple[float, float]:
+def bits_and_psnr(
+    clean: Frames, codec: str, options: dict[str, str]
+) -> tuple[float, float]:
     """Return the bits a pixel and the PSNR of luma behind an encoder."""
     height, width = clean[0][0].shape
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / ("coded.rm" if codec == "rv20" else "coded.nut"))
         with av.open(path, "w") as container:
             stream = container.add_stream(codec, rate=24, options=options)
-            formats = [pixels.name for pixels in stream.codec_context.codec.video_formats or ()]
+            formats = [
+                pixels.name for pixels in stream.codec_context.codec.video_formats or ()
+            ]
             stream.width, stream.height = width, height
             stream.pix_fmt = "yuv420p" if "yuv420p" in formats else formats[0]
             for planes in clean:
-                flat = np.concatenate([plane.reshape(-1) for plane in planes]).reshape(-1, width)
-                picture = av.VideoFrame.from_ndarray(flat, "yuv420p").reformat(format=stream.pix_fmt)
+                flat = np.concatenate([plane.reshape(-1) for plane in planes]).reshape(
+                    -1, width
+                )
+                picture = av.VideoFrame.from_ndarray(flat, "yuv420p").reformat(
+                    format=stream.pix_fmt
+                )
                 container.mux(stream.encode(picture))
             container.mux(stream.encode(None))
-        pictures = [planes_of(picture.reformat(format="yuv420p")) for picture in decoded(Path(path))]
+        pictures = [
+            planes_of(picture.reformat(format="yuv420p"))
+            for picture in decoded(Path(path))
+        ]
         with av.open(path) as container:
             size = sum(packet.size for packet in container.demux(video=0))
     return 8 * size / (width * height * len(clean)), plane_psnr(clean, pictures, 0)
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = ArgumentParser(
+        description=__doc__, formatter_class=RawDescriptionHelpFormatter
+    )
     parser.add_argument("step", choices=("measure", "fit", "efficiency"))
     parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("--to", type=Path, default=Path("gains.npz"))
     parser.add_argument("--coders", type=lambda text: text.split(","))
     parser.add_argument("--frames", type=int, default=12)
-    parser.add_argument("--halved", action="store_true", help="frames, which then have no blocks of a coder")
+    parser.add_argument(
+        "--halved",
+        action="store_true",
+        help="frames, which then have no blocks of a coder",
+    )
     parser.add_argument("--size", default="240x144", help="of the middle")
     given = parser.parse_args()
     {"measure": measure, "fit": fit, "efficiency": efficiency}[given.step](given)

@@ -27,12 +27,24 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from finished_noise import as_jpeg, drawn, planes_of, random_camera, rgb_of, yuv
-from noise_mix import Planes, clean_window, coded_by_any, noise_of_any_kind, noisy_window, whole
+from noise_mix import (
+    Planes,
+    clean_window,
+    coded_by_any,
+    noise_of_any_kind,
+    noisy_window,
+    whole,
+)
 from safetensors.numpy import save_file
 from torch import Tensor, nn
 
 from vidrestore.lab.degrade.counters import log_uniform
-from vidrestore.lab.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
+from vidrestore.lab.training.data.footage import (
+    CLIP_SUFFIXES,
+    STILL_SUFFIXES,
+    Footage,
+    find_footage,
+)
 from vidrestore.media.reading.pictures import read_picture
 from vidrestore.noise.features import FRAMES_SEEN, Array, plane_features
 from vidrestore.noise.meter import FARTHEST, OFFSET, PlaneFeatures, network_input
@@ -44,23 +56,32 @@ from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.settings.options import RestoreOptions
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")
+HELD_OUT = (
+    "davis_libby.mp4",
+    "davis_goat.mp4",
+    "davis_scooter-black.mp4",
+    "sam2_cups.mp4",
+)
 HELD_OUT_SHARE = 0.12  # of samples
 LOOKS = (0, 8, 16)
-FRAMES, STARTS, TRIED_FRAMES = 10, (0, 6), slice(3, 8)  # of a window, its looks, and a trial
+# of a window, its looks, and a trial
+FRAMES, STARTS, TRIED_FRAMES = 10, (0, 6), slice(3, 8)
 SIZES = ((160, 160), (208, 320))
 TRIED_SIDE, TRIED_ALONE = 128, 144  # of what is tried, in a clip and in a single frame
 SIGMAS = (1.2, 2.0, 3.2, 5.0, 8.0, 12.5, 20.0, 32.0, 50.0, 80.0)
-TYPICAL = {0.15: 0.85, 0.3: 0.6, 0.55: 0.3, 0.9: 0.16, 1: 0.15, 1.4: 0.18, 2.5: 0.3}  # share of the sigma
+# share of the sigma
+TYPICAL = {0.15: 0.85, 0.3: 0.6, 0.55: 0.3, 0.9: 0.16, 1: 0.15, 1.4: 0.18, 2.5: 0.3}
 # that was right -> share of the noise's power that is left
 DRAWN = 0.3  # share of windows with known noise
 STILL_SHARE = 0.15  # of windows, in `footage_of`
 UNSEEN = 0.1  # grey levels squared, added to errors
 WORTH = 0.2  # dB gained that make noise
-CLEAN_WEIGHT, WEIGHTS = 2.5, (0.15, 3.0)  # of windows without noise; the others weigh what they gain, in dB
+# of windows without noise; the others weigh what they gain, in dB
+CLEAN_WEIGHT, WEIGHTS = 2.5, (0.15, 3.0)
 WHITE = 1.08  # ratio of sigma to root mean square up to which known noise is white
 WHITE_WEIGHT = 3.0  # of the strength of white noise
-PLACES = np.log(np.geomspace(0.4, 110, 33) + OFFSET)  # logarithms of sigma in tables of losses
+# logarithms of sigma in tables of losses
+PLACES = np.log(np.geomspace(0.4, 110, 33) + OFFSET)
 HIDDEN, NETWORKS, STEPS, BATCH, JITTER = (64, 24), 3, 4000, 256, 0.12
 MOST_LOST = 3.0  # dB: errors of the strength beyond hardly count
 
@@ -96,8 +117,14 @@ class Sources:
 
     def __init__(self, rng: np.random.Generator, *, held_out: bool) -> None:
         folders = (SHARED / name for name in ("photos", "photos_by_sa", "stills"))
-        photos = sorted(path for folder in folders for path in find_footage(folder, (), STILL_SUFFIXES))
-        self.photos = [path for at, path in enumerate(photos) if (at % 10 == 3) == held_out]
+        photos = sorted(
+            path
+            for folder in folders
+            for path in find_footage(folder, (), STILL_SUFFIXES)
+        )
+        self.photos = [
+            path for at, path in enumerate(photos) if (at % 10 == 3) == held_out
+        ]
         self.footage, self.rng = footage_of(FRAMES, held_out=held_out), rng
 
     def clip(self) -> Planes:
@@ -110,9 +137,15 @@ class Sources:
     def photo(self, scale: tuple[float, float], most: int = 448) -> Tensor:
         """R'G'B' (1, 3, H, W) of a part of a photo, scaled and darkened at random."""
         planes = read_picture(self.photos[self.rng.integers(len(self.photos))])
-        y, *colours = (torch.from_numpy(plane.copy()).float()[None, None] for plane in planes)
-        sizes = [F.interpolate(plane, y.shape[2:], mode="bilinear") for plane in colours]
-        rgb = rgb_of(torch.cat((y / 255, *((plane - 127.5) / 255 for plane in sizes)), 1)).clamp(0, 1)
+        y, *colours = (
+            torch.from_numpy(plane.copy()).float()[None, None] for plane in planes
+        )
+        sizes = [
+            F.interpolate(plane, y.shape[2:], mode="bilinear") for plane in colours
+        ]
+        rgb = rgb_of(
+            torch.cat((y / 255, *((plane - 127.5) / 255 for plane in sizes)), 1)
+        ).clamp(0, 1)
         factor = log_uniform(self.rng, scale)
         rgb = self._part(rgb, math.ceil(most / factor))
         size = [max(64, 2 * round(factor * side / 2)) for side in rgb.shape[2:]]
@@ -132,26 +165,41 @@ class Sources:
 def footage_of(frames: int, *, held_out: bool) -> Footage:
     """Return the clips that networks are trained on and photos, or the clips that are held out."""
     found = [
-        path for part in ("train", "train_more") for path in find_footage(SHARED / part, (), CLIP_SUFFIXES)
+        path
+        for part in ("train", "train_more")
+        for path in find_footage(SHARED / part, (), CLIP_SUFFIXES)
     ]
     clips = [path for path in found if (path.name in HELD_OUT) == held_out]
     photos = [] if held_out else find_footage(SHARED / "stills", (), STILL_SUFFIXES)
     return Footage(clips, photos, frames, STILL_SHARE)
 
 
-def cut(planes: Planes, rng: np.random.Generator, size: tuple[int, int] = (192, 256)) -> Planes | None:
+def cut(
+    planes: Planes, rng: np.random.Generator, size: tuple[int, int] = (192, 256)
+) -> Planes | None:
     """`size` pixels of 4:2:0 from a random place; None of other layouts and of much smaller pictures."""
     height, width = planes[0].shape[1:]
     half = [height // 2, width // 2]
-    if len(planes) != 3 or list(planes[1].shape[1:]) != half or min(height, width) < 128:
+    if (
+        len(planes) != 3
+        or list(planes[1].shape[1:]) != half
+        or min(height, width) < 128
+    ):
         return None
-    rows, columns = (min(side, most) // 16 * 16 for side, most in zip((height, width), size, strict=True))
+    rows, columns = (
+        min(side, most) // 16 * 16
+        for side, most in zip((height, width), size, strict=True)
+    )
     top = 2 * int(rng.integers((height - rows) // 2 + 1))
     left = 2 * int(rng.integers((width - columns) // 2 + 1))
     chroma = (
-        plane[:, top // 2 : (top + rows) // 2, left // 2 : (left + columns) // 2] for plane in planes[1:]
+        plane[:, top // 2 : (top + rows) // 2, left // 2 : (left + columns) // 2]
+        for plane in planes[1:]
     )
-    return tuple(plane.float() for plane in (planes[0][:, top : top + rows, left : left + columns], *chroma))
+    return tuple(
+        plane.float()
+        for plane in (planes[0][:, top : top + rows, left : left + columns], *chroma)
+    )
 
 
 def photo_with_noise(sources: Sources, rng: np.random.Generator) -> Window:
@@ -172,7 +220,9 @@ def clean_photo(sources: Sources, rng: np.random.Generator) -> Window:
     return stored(random_camera(light, rng, level=1e-4).developed(light), rng)
 
 
-def stored(rgb: Tensor, rng: np.random.Generator, exact: Tensor | None = None) -> Window:
+def stored(
+    rgb: Tensor, rng: np.random.Generator, exact: Tensor | None = None
+) -> Window:
     """A photo in R, G, B or Y, U, V, after JPEG more often than not."""
     as_rgb, coded = rng.random() < 0.45, rng.random() < 0.65
     seen = planes_of(rgb, halved=rng.random() < 0.7 and (coded or not as_rgb))
@@ -184,7 +234,10 @@ def stored(rgb: Tensor, rng: np.random.Generator, exact: Tensor | None = None) -
     if exact is None:
         return Window(seen)
     y, *colours = yuv(exact).unbind(1)
-    colours = [F.interpolate(plane[None], seen[1].shape[1:], mode="area")[0] for plane in colours]
+    colours = [
+        F.interpolate(plane[None], seen[1].shape[1:], mode="area")[0]
+        for plane in colours
+    ]
     return Window(seen, (255 * y, *(127.5 + 255 * plane for plane in colours)))
 
 
@@ -194,7 +247,10 @@ def _channels(rgb: Tensor) -> Planes:
 
 def _in_rgb(planes: Planes) -> Planes:
     y = planes[0] / 255
-    colours = [F.interpolate(plane[None], y.shape[1:], mode="bilinear")[0] for plane in planes[1:]]
+    colours = [
+        F.interpolate(plane[None], y.shape[1:], mode="bilinear")[0]
+        for plane in planes[1:]
+    ]
     rgb = rgb_of(torch.stack((y, *((plane - 127.5) / 255 for plane in colours)), 1))
     return whole(_channels(rgb.clamp(0, 1)))
 
@@ -202,8 +258,13 @@ def _in_rgb(planes: Planes) -> Planes:
 def finished_clip(sources: Sources, rng: np.random.Generator) -> Window:
     """A clip as a camera finishes it, smoothed over time now and then, coded more often than not."""
     y, *colours = sources.clip()
-    u, v = (F.interpolate(plane[:, None], y.shape[1:], mode="bilinear")[:, 0] for plane in colours)
-    rgb = rgb_of(torch.stack(((y - 16) / 219, (u - 128) / 224, (v - 128) / 224), 1)).clamp(0, 1)
+    u, v = (
+        F.interpolate(plane[:, None], y.shape[1:], mode="bilinear")[:, 0]
+        for plane in colours
+    )
+    rgb = rgb_of(
+        torch.stack(((y - 16) / 219, (u - 128) / 224, (v - 128) / 224), 1)
+    ).clamp(0, 1)
     light = to_light(rgb if rng.random() < 0.6 else rgb * rng.uniform(0.25, 1))
     camera = random_camera(light, rng)
     seen = camera.exposed(light, rng)
@@ -217,13 +278,18 @@ def finished_clip(sources: Sources, rng: np.random.Generator) -> Window:
         exact = torch.stack([camera.exposed(part, rng) for _ in range(3)]).mean(0)
     height, width = (side // 16 * 16 for side in seen.shape[2:])
     shown, clean = (_limited(each[:, :, :height, :width]) for each in (seen, exact))
-    return Window(coded_by_any(whole(shown), rng) if rng.random() < 0.65 else whole(shown), clean)
+    return Window(
+        coded_by_any(whole(shown), rng) if rng.random() < 0.65 else whole(shown), clean
+    )
 
 
 def _limited(rgb: Tensor) -> Planes:
     """Y, U, V of 4:2:0 in limited range."""
     y, *colours = yuv(rgb).unbind(1)
-    return (16 + 219 * y, *(128 + 224 * F.avg_pool2d(plane[:, None], 2)[:, 0] for plane in colours))
+    return (
+        16 + 219 * y,
+        *(128 + 224 * F.avg_pool2d(plane[:, None], 2)[:, 0] for plane in colours),
+    )
 
 
 def noisy_clip(sources: Sources, rng: np.random.Generator) -> Window:
@@ -237,9 +303,16 @@ def clip_with_known_noise(sources: Sources, rng: np.random.Generator) -> Window:
     """
     while True:
         is_drawn = rng.random() < DRAWN
-        clean = whole(_limited(drawn(rng, FRAMES, 208, 320))) if is_drawn else sources.clip()
+        clean = (
+            whole(_limited(drawn(rng, FRAMES, 208, 320)))
+            if is_drawn
+            else sources.clip()
+        )
         noisy = noise_of_any_kind(clean, rng)
-        found = [strengths(seen - clean) for seen, clean in zip(noisy.seen, noisy.clean, strict=True)]
+        found = [
+            strengths(seen - clean)
+            for seen, clean in zip(noisy.seen, noisy.clean, strict=True)
+        ]
         if max(rms for _, rms in found) > 1.2:
             return Window(noisy.seen, noisy.clean, strengths=tuple(found))
 
@@ -247,7 +320,12 @@ def clip_with_known_noise(sources: Sources, rng: np.random.Generator) -> Window:
 def strengths(noise: Tensor) -> tuple[float, float]:
     """Sigma, that of the power where most of the noise is, and root mean square."""
     height, width = noise.shape[1:]
-    blocks = noise[:, : height // 8 * 8, : width // 8 * 8].unfold(1, 8, 8).unfold(2, 8, 8).reshape(-1, 64)
+    blocks = (
+        noise[:, : height // 8 * 8, : width // 8 * 8]
+        .unfold(1, 8, 8)
+        .unfold(2, 8, 8)
+        .reshape(-1, 64)
+    )
     power = (blocks @ torch.from_numpy(dct_basis(8)).T).square().mean(0)
     sigma = float((power.square().mean() / power.mean().clamp(min=1e-6)).sqrt())
     return sigma, float(power.mean().sqrt())
@@ -279,16 +357,24 @@ KINDS: dict[str, tuple[Callable[[Sources, np.random.Generator], Window], float]]
 
 
 def samples(count: int, seed: int, kinds: list[str]) -> Iterator[Sample]:
-    rng, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions(quality="fast"))
+    rng, restorer = (
+        np.random.default_rng(seed),
+        DenoiseRestorer(RestoreOptions(quality="fast")),
+    )
     restorer.further_estimates = lambda plane, estimate, *how, **options: estimate  # type: ignore[method-assign]
     sources = {held_out: Sources(rng, held_out=held_out) for held_out in (False, True)}
     shares = np.array([KINDS[kind][1] for kind in kinds])
     while count:
-        kind, held_out = kinds[rng.choice(len(kinds), p=shares / shares.sum())], rng.random() < HELD_OUT_SHARE
+        kind, held_out = (
+            kinds[rng.choice(len(kinds), p=shares / shares.sum())],
+            rng.random() < HELD_OUT_SHARE,
+        )
         window = KINDS[kind][0](sources[held_out], rng)
         looks = measured(window)
         if looks:
-            errors, rms = known(window) if window.strengths else tried(window, rng, restorer)
+            errors, rms = (
+                known(window) if window.strengths else tried(window, rng, restorer)
+            )
             yield Sample(looks, errors, rms, held_out, kind)
             count -= 1
 
@@ -298,21 +384,29 @@ def measured(window: Window) -> list[list[PlaneFeatures]]:
     are too small.
     """
     frames = [
-        _planes(tuple(plane[at] for plane in window.seen), window.rgb) for at in range(len(window.seen[0]))
+        _planes(tuple(plane[at] for plane in window.seen), window.rgb)
+        for at in range(len(window.seen[0]))
     ]
     arrays = [tuple(plane.numpy() for plane in frame) for frame in frames]
     single = len(arrays) == 1
     looks = [
-        plane_features(arrays[first : first + FRAMES_SEEN]) for first in (STARTS[:1] if single else STARTS)
+        plane_features(arrays[first : first + FRAMES_SEEN])
+        for first in (STARTS[:1] if single else STARTS)
     ]
     if any(features is None for look in looks for features in look):
         return []
     medians: list[Array | None] = list(np.median(np.array(looks), axis=0))
     seen = [(medians, [arrays[0]] if single else [arrays[first] for first in STARTS])]
     if not single:
-        seen += [(looks[0], arrays[:1]), (plane_features(arrays[STARTS[1] :][:1]), arrays[STARTS[1] :][:1])]
+        seen += [
+            (looks[0], arrays[:1]),
+            (plane_features(arrays[STARTS[1] :][:1]), arrays[STARTS[1] :][:1]),
+        ]
     return [
-        [PlaneFeatures(each, white([frame[plane] for frame in shown])) for plane, each in enumerate(features)]
+        [
+            PlaneFeatures(each, white([frame[plane] for frame in shown]))
+            for plane, each in enumerate(features)
+        ]
         for features, shown in seen
     ]
 
@@ -331,7 +425,8 @@ def white(planes: list[np.ndarray]) -> float:
 def known(window: Window) -> tuple[list[dict[float, float]], list[float]]:
     """Typical errors around the sigma that is right."""
     errors = [
-        {0.0: rms**2} | {share * sigma: left * rms**2 for share, left in TYPICAL.items()}
+        {0.0: rms**2}
+        | {share * sigma: left * rms**2 for share, left in TYPICAL.items()}
         for sigma, rms in window.strengths
     ]
     return errors, [rms for _, rms in window.strengths]
@@ -347,31 +442,50 @@ def tried(
     frames = slice(0, 1) if single else TRIED_FRAMES
     given = _planes(tuple(plane[frames] for plane in window.seen), window.rgb)
     exact = _planes(window.exact, window.rgb)
-    rms = [float((seen - clean).square().mean().sqrt()) for seen, clean in zip(given, exact, strict=True)]
+    rms = [
+        float((seen - clean).square().mean().sqrt())
+        for seen, clean in zip(given, exact, strict=True)
+    ]
     norms = OPPONENT_NORMS if window.rgb else (1.0,) * len(given)
-    given, exact = _same_part((given, exact), TRIED_ALONE if single else TRIED_SIDE, rng)
-    errors = [{0.0: float((seen - clean).square().mean())} for seen, clean in zip(given, exact, strict=True)]
-    least = 0.55 * min(each[0.0] ** 0.5 / norm for each, norm in zip(errors, norms, strict=True))
+    given, exact = _same_part(
+        (given, exact), TRIED_ALONE if single else TRIED_SIDE, rng
+    )
+    errors = [
+        {0.0: float((seen - clean).square().mean())}
+        for seen, clean in zip(given, exact, strict=True)
+    ]
+    least = 0.55 * min(
+        each[0.0] ** 0.5 / norm for each, norm in zip(errors, norms, strict=True)
+    )
     for sigma in [each for each in SIGMAS if each >= least] or [SIGMAS[-1]]:
         levels = tuple(sigma * norm for norm in norms)
         with torch.inference_mode():
             restored = restorer.restore(given, levels, measured=True)
-        for each, level, found, clean in zip(errors, levels, restored, exact, strict=True):
+        for each, level, found, clean in zip(
+            errors, levels, restored, exact, strict=True
+        ):
             each[level] = float((found - clean).square().mean())
         if all(
-            each[level] > 1.35 * min(each.values()) + 0.1 for each, level in zip(errors, levels, strict=True)
+            each[level] > 1.35 * min(each.values()) + 0.1
+            for each, level in zip(errors, levels, strict=True)
         ):
             break
     return errors, rms
 
 
-def _same_part(pair: tuple[Planes, Planes], side: int, rng: np.random.Generator) -> tuple[Planes, Planes]:
+def _same_part(
+    pair: tuple[Planes, Planes], side: int, rng: np.random.Generator
+) -> tuple[Planes, Planes]:
     height, width = pair[0][0].shape[1:]
-    top, left = (2 * int(rng.integers(max(0, most - side) // 2 + 1)) for most in (height, width))
+    top, left = (
+        2 * int(rng.integers(max(0, most - side) // 2 + 1)) for most in (height, width)
+    )
 
     def part(plane: Tensor) -> Tensor:
         down = 1 if plane.shape[1] == height else 2
-        cut = plane[:, top // down : (top + side) // down, left // down : (left + side) // down]
+        cut = plane[
+            :, top // down : (top + side) // down, left // down : (left + side) // down
+        ]
         return cut.contiguous()
 
     seen, exact = (tuple(part(plane) for plane in planes) for planes in pair)
@@ -398,16 +512,24 @@ class Table:
     def loss(self, found: Tensor) -> Tensor:
         """Of outputs: wrong odds, dB lost by a wrong sigma, and a little for a wrong root mean square."""
         odds, sigma, rms = found.unbind(1)
-        unlikely = F.binary_cross_entropy_with_logits(odds, (self.noise > 0).float(), reduction="none")
-        decibels = MOST_LOST * torch.tanh(self.lost_at(sigma + self.formula) / MOST_LOST)
+        unlikely = F.binary_cross_entropy_with_logits(
+            odds, (self.noise > 0).float(), reduction="none"
+        )
+        decibels = MOST_LOST * torch.tanh(
+            self.lost_at(sigma + self.formula) / MOST_LOST
+        )
         off = F.smooth_l1_loss(rms + self.formula, self.rms, beta=0.2, reduction="none")
         return (self.weights * unlikely + self.noise * (decibels + 0.5 * off)).mean()
 
     def lost_at(self, logarithms: Tensor) -> Tensor:
         """dB lost at sigmas, by straight lines."""
         places, at = torch.tensor(PLACES).float(), logarithms.clamp(-1, 5.2)
-        above = torch.searchsorted(places, at.detach().contiguous()).clamp(1, len(places) - 1)
-        before, after = (self.lost.gather(1, each[:, None])[:, 0] for each in (above - 1, above))
+        above = torch.searchsorted(places, at.detach().contiguous()).clamp(
+            1, len(places) - 1
+        )
+        before, after = (
+            self.lost.gather(1, each[:, None])[:, 0] for each in (above - 1, above)
+        )
         share = (at - places[above - 1]) / (places[above] - places[above - 1])
         return before + (after - before) * share
 
@@ -423,9 +545,13 @@ def table_of(every: list[Sample]) -> Table:
             if not at or number % 2 == 0:
                 alone = network_input(planes[:1], 0, colour=False)
                 rows.append((alone, planes[0].white, *wanted(sample, 0)))
-    columns = [torch.from_numpy(np.array(column)).float() for column in zip(*rows, strict=True)]
+    columns = [
+        torch.from_numpy(np.array(column)).float() for column in zip(*rows, strict=True)
+    ]
     inputs, formula, lost, noise, weights, rms = columns
-    return Table(inputs, (formula + OFFSET).log(), lost, noise, weights, (rms + OFFSET).log())
+    return Table(
+        inputs, (formula + OFFSET).log(), lost, noise, weights, (rms + OFFSET).log()
+    )
 
 
 def wanted(sample: Sample, plane: int) -> tuple[Array, float, float, float]:
@@ -435,12 +561,21 @@ def wanted(sample: Sample, plane: int) -> tuple[Array, float, float, float]:
         return np.zeros(len(PLACES)), 0.0, CLEAN_WEIGHT * fewer, 0.0
     sigmas = sorted(sample.errors[plane])
     places = np.log(np.array(sigmas) + OFFSET)
-    decibels = 10 * np.log10(np.array([sample.errors[plane][sigma] for sigma in sigmas]) + UNSEEN)
+    decibels = 10 * np.log10(
+        np.array([sample.errors[plane][sigma] for sigma in sigmas]) + UNSEEN
+    )
     gain = float(decibels[0] - decibels.min())
-    slope = 2.0 if len(sigmas) < 3 else max(1.0, np.diff(decibels)[-1] / np.diff(places)[-1])
+    slope = (
+        2.0
+        if len(sigmas) < 3
+        else max(1.0, np.diff(decibels)[-1] / np.diff(places)[-1])
+    )
     beyond = np.clip(PLACES - places[-1], 0, None) * slope
     lost = np.interp(PLACES, places, decibels) + beyond - decibels.min()
-    is_white = sample.kind == "known noise" and sigmas[-1] < WHITE * max(TYPICAL) * sample.rms[plane]
+    is_white = (
+        sample.kind == "known noise"
+        and sigmas[-1] < WHITE * max(TYPICAL) * sample.rms[plane]
+    )
     strength = (WHITE_WEIGHT if is_white else 1.0) * float(gain > WORTH)
     return lost, strength, float(np.clip(gain, *WEIGHTS)) * fewer, sample.rms[plane]
 
@@ -453,7 +588,11 @@ class Networks(nn.Module):
         first, second = HIDDEN
         self.each = nn.ModuleList(
             nn.Sequential(
-                nn.Linear(inputs, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, 3)
+                nn.Linear(inputs, first),
+                nn.ReLU(),
+                nn.Linear(first, second),
+                nn.ReLU(),
+                nn.Linear(second, 3),
             )
             for _ in range(NETWORKS)
         )
@@ -471,7 +610,8 @@ def fit(path: Path, sources: list[Path]) -> None:
             f"each is with a probability of {HELD_OUT_SHARE:.0%}: make more samples, 40 at least"
         )
     fitted_to, judged = (
-        table_of([each for each in every if each.held_out == held_out]) for held_out in (False, True)
+        table_of([each for each in every if each.held_out == held_out])
+        for held_out in (False, True)
     )
     torch.manual_seed(0)
     mean, spread = fitted_to.inputs.mean(0), fitted_to.inputs.std(0) + 1e-3
@@ -482,7 +622,9 @@ def fit(path: Path, sources: list[Path]) -> None:
         rows = fitted_to[torch.randint(len(fitted_to.inputs), (BATCH,))]
         given = ((rows.inputs - mean) / spread).clamp(-FARTHEST, FARTHEST)
         given = given + JITTER * torch.randn(given.shape)
-        loss = torch.stack([rows.loss(network(given)) for network in networks.each]).sum()
+        loss = torch.stack(
+            [rows.loss(network(given)) for network in networks.each]
+        ).sum()
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(networks.parameters(), 5.0)
@@ -508,10 +650,15 @@ def report(name: str, rows: Table, found: Tensor) -> None:
     )
 
 
-def side_by_side(networks: Networks, mean: Tensor, spread: Tensor) -> dict[str, np.ndarray]:
+def side_by_side(
+    networks: Networks, mean: Tensor, spread: Tensor
+) -> dict[str, np.ndarray]:
     """One network whose output is the mean of these, and its input's mean and spread."""
     first, second, last = zip(
-        *([layer for layer in network if isinstance(layer, nn.Linear)] for network in networks.each),
+        *(
+            [layer for layer in network if isinstance(layer, nn.Linear)]
+            for network in networks.each
+        ),
         strict=True,
     )
     tensors = {
@@ -524,12 +671,16 @@ def side_by_side(networks: Networks, mean: Tensor, spread: Tensor) -> dict[str, 
         "last.weight": torch.cat([layer.weight for layer in last], 1) / NETWORKS,
         "last.bias": torch.stack([layer.bias for layer in last]).mean(0),
     }
-    return {name: each.detach().numpy().astype(np.float16) for name, each in tensors.items()}
+    return {
+        name: each.detach().numpy().astype(np.float16) for name, each in tensors.items()
+    }
 
 
 def commands(text: str | None) -> tuple[argparse.ArgumentParser, ...]:
     """Return the parser of a script described by `text`, and those of its commands `samples` and `fit`."""
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     both = parser.add_subparsers(dest="command", required=True)
     make = both.add_parser("samples")
     make.add_argument("output", type=Path)
@@ -548,7 +699,9 @@ def main() -> None:
         fit(given.output, given.samples)
         return
     denoise.LEVELS_KEPT = 64
-    given.output.write_bytes(pickle.dumps(list(samples(given.count, given.seed, given.kinds))))
+    given.output.write_bytes(
+        pickle.dumps(list(samples(given.count, given.seed, given.kinds)))
+    )
 
 
 if __name__ == "__main__":

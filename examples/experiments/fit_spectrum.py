@@ -36,13 +36,19 @@ FRAMES = 12  # of a window
 LOOKS = FRAMES - FRAMES_SEEN + 1
 HIDDEN, STEPS, BATCH = (24, 24), 4000, 24
 
-Sample = tuple[Tensor, float, Tensor]  # powers, logarithm of sigma squared, logarithms of the noise's powers
+# powers, logarithm of sigma squared, logarithms of the noise's powers
+Sample = tuple[Tensor, float, Tensor]
 
 
-def samples(count: int, seed: int, quality: str, held_out: bool) -> Iterator[list[Sample]]:
+def samples(
+    count: int, seed: int, quality: str, held_out: bool
+) -> Iterator[list[Sample]]:
     """Yield the samples of one window after the other."""
     footage = footage_of(FRAMES, held_out=held_out)
-    rng, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions(quality=quality))
+    rng, restorer = (
+        np.random.default_rng(seed),
+        DenoiseRestorer(RestoreOptions(quality=quality)),
+    )
     while count:
         window = cut(footage.window(rng, 128), rng)
         made = window and window_samples(noisy_window(window, rng), restorer)
@@ -54,7 +60,10 @@ def samples(count: int, seed: int, quality: str, held_out: bool) -> Iterator[lis
 def window_samples(noisy: Noisy, restorer: DenoiseRestorer) -> list[Sample]:
     """The samples of the planes with noise of a window."""
     meter = NoiseMeter(len(noisy.seen), colour=True)
-    frames = [tuple(part.numpy() for part in planes) for planes in zip(*noisy.seen, strict=True)]
+    frames = [
+        tuple(part.numpy() for part in planes)
+        for planes in zip(*noisy.seen, strict=True)
+    ]
     for first in range(LOOKS):
         meter.add(frames[first : first + FRAMES_SEEN])
     sigmas = [plane.sigma for plane in meter.noise()]
@@ -67,9 +76,17 @@ def window_samples(noisy: Noisy, restorer: DenoiseRestorer) -> list[Sample]:
             if not sigma:
                 continue
             estimate = restorer.restored_plane(seen[number], sigma, positions, "auto")
-            groups = positions.origins(estimate.shape, restorer.preset.stride, 1 if number else GRIDS)
+            groups = positions.origins(
+                estimate.shape, restorer.preset.stride, 1 if number else GRIDS
+            )
             found = powers(seen[number], estimate, groups, transform)
-            made.append((found, 2 * math.log(sigma), true_powers(seen[number] - clean[number], transform)))
+            made.append(
+                (
+                    found,
+                    2 * math.log(sigma),
+                    true_powers(seen[number] - clean[number], transform),
+                )
+            )
     return made
 
 
@@ -83,7 +100,9 @@ def true_powers(noise: Tensor, transform: Transform) -> Tensor:
 
 def table(sources: list[Path]) -> tuple[Tensor, Tensor]:
     """(N, BANDS^2, inputs) and (N, BANDS^2): inputs, and logarithms of the powers over sigma squared."""
-    every = [each for source in sources for window in torch.load(source) for each in window]
+    every = [
+        each for source in sources for window in torch.load(source) for each in window
+    ]
     inputs = torch.stack([inputs_of(found, level) for found, level, _ in every])
     return inputs, torch.stack([true - level for _, level, true in every])
 
@@ -93,7 +112,9 @@ def fit(path: Path, sources: list[Path], judge: Path | None) -> None:
     mean, spread = inputs.flatten(0, 1).mean(0), inputs.flatten(0, 1).std(0) + 1e-3
     torch.manual_seed(0)
     widths = (inputs.shape[2], *HIDDEN, 1)
-    layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())]
+    layers = [
+        layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())
+    ]
     network = nn.Sequential(*layers[:-1])
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
@@ -108,21 +129,33 @@ def fit(path: Path, sources: list[Path], judge: Path | None) -> None:
     linear = [layer for layer in network if isinstance(layer, nn.Linear)]
     stored = {"mean": mean, "spread": spread}
     for number, layer in enumerate(linear):
-        stored |= {f"layers.{number}.weight": layer.weight.data, f"layers.{number}.bias": layer.bias.data}
+        stored |= {
+            f"layers.{number}.weight": layer.weight.data,
+            f"layers.{number}.bias": layer.bias.data,
+        }
     save_file(stored, path, metadata={"script": "examples/experiments/fit_spectrum.py"})
     for name, chosen in (("fitted", sources), ("held out", [judge] if judge else [])):
         if chosen:
             given, true = table(chosen)
             with torch.no_grad():
-                off = (network((given - mean) / spread)[..., 0] - true).square().mean().sqrt()
+                off = (
+                    (network((given - mean) / spread)[..., 0] - true)
+                    .square()
+                    .mean()
+                    .sqrt()
+                )
             white = true.square().mean().sqrt()
-            print(f"{name}: {len(given)} planes, error of logarithms {off:.3f}, of white noise {white:.3f}")
+            print(
+                f"{name}: {len(given)} planes, error of logarithms {off:.3f}, of white noise {white:.3f}"
+            )
 
 
 def main() -> None:
     parser, make, learn = commands(__doc__)
     make.add_argument("--quality", choices=tuple(PRESETS), default="default")
-    make.add_argument("--held-out", action="store_true", help="from the clips that are not fitted to")
+    make.add_argument(
+        "--held-out", action="store_true", help="from the clips that are not fitted to"
+    )
     learn.add_argument("output", type=Path)
     learn.add_argument("samples", type=Path, nargs="+")
     learn.add_argument("--judge", type=Path)
@@ -130,7 +163,10 @@ def main() -> None:
     if given.command == "fit":
         fit(given.output, given.samples, given.judge)
     else:
-        torch.save(list(samples(given.count, given.seed, given.quality, given.held_out)), given.output)
+        torch.save(
+            list(samples(given.count, given.seed, given.quality, given.held_out)),
+            given.output,
+        )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ def hazy(clip: Tensor, seed: int) -> Pair:
     camera, scale = rng.uniform(2, 8), rng.uniform(20, 80)
     rise = np.where(np.abs(slope) < 1e-4, 1e-4, slope) / scale
     path = np.exp(-camera / scale) * -np.expm1(-np.clip(rise * distance, -3, 50)) / rise
-    extinction = 3.912 / rng.uniform(150, 400) * (WAVELENGTHS / 532) ** -rng.uniform(0, 0.7)
+    extinction = (
+        3.912 / rng.uniform(150, 400) * (WAVELENGTHS / 532) ** -rng.uniform(0, 0.7)
+    )
     seen = np.exp(-extinction[:, None, None] * path)
     sun, tint = rng.uniform(0, width), 1 + rng.normal(0, 0.03, 3)
     towards_sun = 1 + 0.15 * np.cos((np.arange(width) - sun) / width * np.pi)
@@ -50,7 +52,11 @@ def hazy(clip: Tensor, seed: int) -> Pair:
 
 def street(height: int, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Distance (m) and slope of the ray of every pixel: ground up to the foot of rolling hills."""
-    focal, horizon, camera = 0.9 * width, height * rng.uniform(0.3, 0.55), rng.uniform(1.5, 4)
+    focal, horizon, camera = (
+        0.9 * width,
+        height * rng.uniform(0.3, 0.55),
+        rng.uniform(1.5, 4),
+    )
     rows, columns = np.mgrid[:height, :width].astype(float)
     slope = (horizon - rows) / focal
     waves = np.sin(columns / width * rng.uniform(2, 9) + rng.uniform(0, 6))
@@ -103,10 +109,15 @@ def snowy(clip: Tensor, seed: int) -> Pair:
     rng = np.random.default_rng(seed)
     light, (height, width) = linear(clip), clip.shape[2:]
     count = int(rng.uniform(5000, 16000))
-    size, swarm = 1.5 + rng.gamma(2.0, 1.5, count), Particles(count, (0.7, 14.0), (height, width), 1.6, rng)
+    size, swarm = (
+        1.5 + rng.gamma(2.0, 1.5, count),
+        Particles(count, (0.7, 14.0), (height, width), 1.6, rng),
+    )
     radius = size / 2000 * swarm.focal / swarm.depth
     focus, aperture = rng.uniform(3, 10), rng.uniform(1, 4)
-    spread = np.hypot(radius, aperture * np.abs(swarm.depth - focus) / (swarm.depth * focus))
+    spread = np.hypot(
+        radius, aperture * np.abs(swarm.depth - focus) / (swarm.depth * focus)
+    )
     gust = rng.uniform(-2, 2) + 0.5 * np.sin(rng.uniform(0, 6, count))
     speed = np.stack([rng.normal(1.0, 0.2, count), gust])
     exposure, whiteness = 1 / rng.uniform(50, 200), rng.uniform(0.8, 1.0)
@@ -119,7 +130,8 @@ def snowy(clip: Tensor, seed: int) -> Pair:
             chosen = (spread >= low) & (spread < high)
             weight = np.pi * radius[chosen] ** 2
             covered += disc_blurred(
-                swarm.traces(chosen, speed, number, exposure, weight), max(0.5, (low + min(high, 14)) / 2)
+                swarm.traces(chosen, speed, number, exposure, weight),
+                max(0.5, (low + min(high, 14)) / 2),
             )
         seen = veil * np.exp(-1.5 * covered)
         frames.append(picture * seen + whiteness * (1 - seen))
@@ -141,8 +153,11 @@ class Particles:
     ) -> None:
         near, far = reach
         self.size, self.focal = size, lens * size[1]  # pixels
-        self.depth = (near**3 + rng.uniform(0, 1, count) * (far**3 - near**3)) ** (1 / 3)
-        self.place = rng.uniform(0, 1, (2, count)) * self.room  # metres down and right of the frame's corner
+        self.depth = (near**3 + rng.uniform(0, 1, count) * (far**3 - near**3)) ** (
+            1 / 3
+        )
+        # metres down and right of the frame's corner
+        self.place = rng.uniform(0, 1, (2, count)) * self.room
 
     @property
     def room(self) -> Array:
@@ -152,19 +167,32 @@ class Particles:
         return np.array(self.size)[:, None] * 1.2 * self.depth / self.focal
 
     def traces(
-        self, chosen: NDArray[np.bool_], speed: Array, number: int, exposure: float, weight: Array
+        self,
+        chosen: NDArray[np.bool_],
+        speed: Array,
+        number: int,
+        exposure: float,
+        weight: Array,
     ) -> Array:
         """(H, W): where the chosen are while frame `number` is exposed, `weight` pixels of each spread along
         its way.
         """
         depth, room = self.depth[chosen], self.room[:, chosen]
-        longest = np.abs(speed[:, chosen] * exposure * self.focal / depth).max(initial=0)
+        longest = np.abs(speed[:, chosen] * exposure * self.focal / depth).max(
+            initial=0
+        )
         steps = int(np.clip(longest, 4, 24))
-        start = (self.place[:, chosen] + speed[:, chosen] * number * FRAME_SECONDS) % room
+        start = (
+            self.place[:, chosen] + speed[:, chosen] * number * FRAME_SECONDS
+        ) % room
         image = np.zeros(self.size)
         for step in range(steps):
             metres = start + speed[:, chosen] * exposure * step / steps
-            splat(image, metres * self.focal / depth - 0.1 * np.array(self.size)[:, None], weight / steps)
+            splat(
+                image,
+                metres * self.focal / depth - 0.1 * np.array(self.size)[:, None],
+                weight / steps,
+            )
         return image
 
 
@@ -175,7 +203,12 @@ def splat(image: Array, places: Array, weight: Array) -> None:
     for down in (0, 1):
         for right in (0, 1):
             row, column = base[0] + down, base[1] + right
-            inside = (row >= 0) & (row < image.shape[0]) & (column >= 0) & (column < image.shape[1])
+            inside = (
+                (row >= 0)
+                & (row < image.shape[0])
+                & (column >= 0)
+                & (column < image.shape[1])
+            )
             part = np.abs(1 - down - share[0]) * np.abs(1 - right - share[1]) * weight
             np.add.at(image, (row[inside], column[inside]), part[inside])
 
@@ -186,7 +219,9 @@ def disc_blurred(image: Array, radius: float) -> Array:
     rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     disc = np.clip(radius + 0.5 - np.hypot(rows, columns), 0, 1)
     shape = (image.shape[0] + 2 * reach, image.shape[1] + 2 * reach)
-    full = np.fft.irfft2(np.fft.rfft2(image, shape) * np.fft.rfft2(disc / disc.sum(), shape), shape)
+    full = np.fft.irfft2(
+        np.fft.rfft2(image, shape) * np.fft.rfft2(disc / disc.sum(), shape), shape
+    )
     return full[reach : reach + image.shape[0], reach : reach + image.shape[1]]
 
 
@@ -216,7 +251,10 @@ def shaken(clip: Tensor, seed: int) -> Pair:
     frames = []
     for number, picture in enumerate(light):
         middle = number * FRAME_SECONDS
-        moments = middle + (np.arange(SECTIONS) + 0.5 - SECTIONS / 2) / SECTIONS * FRAME_SECONDS
+        moments = (
+            middle
+            + (np.arange(SECTIONS) + 0.5 - SECTIONS / 2) / SECTIONS * FRAME_SECONDS
+        )
         poses = np.stack([angles(moment) for moment in moments])
         views = [turned_view(picture, pose - poses.mean(0), focal) for pose in poses]
         frames.append(torch.stack(views).mean(0).numpy().astype(float))
@@ -231,12 +269,22 @@ def turned_view(picture: Tensor, angles: Array, focal: float) -> Tensor:
         [[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]]
     )
     rotation = rotation @ np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]])
-    rows, columns = np.mgrid[:height, :width] - np.array([height - 1, width - 1])[:, None, None] / 2
-    ray = np.tensordot(rotation, np.stack([columns, rows, np.full((height, width), focal)]), 1)
+    rows, columns = (
+        np.mgrid[:height, :width] - np.array([height - 1, width - 1])[:, None, None] / 2
+    )
+    ray = np.tensordot(
+        rotation, np.stack([columns, rows, np.full((height, width), focal)]), 1
+    )
     x, y = focal * ray[0] / ray[2], focal * ray[1] / ray[2]
-    grid = torch.from_numpy(np.stack([2 * x / (width - 1), 2 * y / (height - 1)], -1)).float()
+    grid = torch.from_numpy(
+        np.stack([2 * x / (width - 1), 2 * y / (height - 1)], -1)
+    ).float()
     view: Tensor = F.grid_sample(
-        picture[None], grid[None], mode="bilinear", padding_mode="reflection", align_corners=True
+        picture[None],
+        grid[None],
+        mode="bilinear",
+        padding_mode="reflection",
+        align_corners=True,
     )[0]
     return view
 
@@ -257,7 +305,9 @@ def noisy(clip: Tensor, seed: int) -> Pair:
     for picture in linear(clip):
         exact = mosaic(picture / gains) * white
         rows = rng.normal(0, 0.3 * read, (len(exact), 1))
-        counted = rng.poisson(np.maximum(exact, 0)) + rng.normal(0, read, exact.shape) + rows
+        counted = (
+            rng.poisson(np.maximum(exact, 0)) + rng.normal(0, read, exact.shape) + rows
+        )
         digital = np.round(counted / white * 3800) / 3800
         for frames, raw in zip(results, (digital, exact / white), strict=True):
             frames.append(demosaiced(raw) * gains)
@@ -275,12 +325,32 @@ def mosaic(picture: Array) -> Array:
 
 # Malvar et al., Fig. 2, times 8: green at red or blue; red at green in a red row; the same in a red column;
 # red at blue.
-GREEN = np.array([[0, 0, -1, 0, 0], [0, 0, 2, 0, 0], [-1, 2, 4, 2, -1], [0, 0, 2, 0, 0], [0, 0, -1, 0, 0]])
+GREEN = np.array(
+    [
+        [0, 0, -1, 0, 0],
+        [0, 0, 2, 0, 0],
+        [-1, 2, 4, 2, -1],
+        [0, 0, 2, 0, 0],
+        [0, 0, -1, 0, 0],
+    ]
+)
 ALONG = np.array(
-    [[0, 0, 0.5, 0, 0], [0, -1, 0, -1, 0], [-1, 4, 5, 4, -1], [0, -1, 0, -1, 0], [0, 0, 0.5, 0, 0]]
+    [
+        [0, 0, 0.5, 0, 0],
+        [0, -1, 0, -1, 0],
+        [-1, 4, 5, 4, -1],
+        [0, -1, 0, -1, 0],
+        [0, 0, 0.5, 0, 0],
+    ]
 )
 ACROSS = np.array(
-    [[0, 0, -1.5, 0, 0], [0, 2, 0, 2, 0], [-1.5, 0, 6, 0, -1.5], [0, 2, 0, 2, 0], [0, 0, -1.5, 0, 0]]
+    [
+        [0, 0, -1.5, 0, 0],
+        [0, 2, 0, 2, 0],
+        [-1.5, 0, 6, 0, -1.5],
+        [0, 2, 0, 2, 0],
+        [0, 0, -1.5, 0, 0],
+    ]
 )
 
 
@@ -301,13 +371,17 @@ def demosaiced(raw: Array) -> Array:
 def linear(clip: Tensor) -> Array:
     """R'G'B' of sRGB (IEC 61966-2-1) in [0, 1] -> light, 1 for white."""
     values = clip.double().numpy()
-    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return np.where(
+        values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4
+    )
 
 
 def stored(light: Array) -> Tensor:
     """Light -> R'G'B' in [0, 1] as 8 bits hold it, float32."""
     light = np.clip(light, 0, 1)
-    values = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    values = np.where(
+        light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055
+    )
     return torch.from_numpy(np.round(255 * values) / 255).float()
 
 

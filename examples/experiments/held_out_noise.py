@@ -40,9 +40,14 @@ def to_planes(rgb: Array) -> Planes:
     y = RED * red + (1 - RED - BLUE) * green + BLUE * blue
     u, v = (blue - y) / (2 * (1 - BLUE)), (red - y) / (2 * (1 - RED))
     small = [
-        chroma.reshape(chroma.shape[0] // 2, 2, chroma.shape[1] // 2, 2).mean((1, 3)) for chroma in (u, v)
+        chroma.reshape(chroma.shape[0] // 2, 2, chroma.shape[1] // 2, 2).mean((1, 3))
+        for chroma in (u, v)
     ]
-    return stored(16 + 219 * y), stored(128 + 224 * small[0]), stored(128 + 224 * small[1])
+    return (
+        stored(16 + 219 * y),
+        stored(128 + 224 * small[0]),
+        stored(128 + 224 * small[1]),
+    )
 
 
 def stored(plane: Array) -> NDArray[np.uint8]:
@@ -62,7 +67,11 @@ def blurred(noise: Array, rows: float, columns: float) -> Array:
 
 
 def encode(
-    target: str | BytesIO, frames: Frames, codec: str, options: dict[str, str], format: str | None = None
+    target: str | BytesIO,
+    frames: Frames,
+    codec: str,
+    options: dict[str, str],
+    format: str | None = None,
 ) -> None:
     """Write frames to a file, as full range if the codec is MJPEG."""
     height, width = frames[0][0].shape
@@ -72,7 +81,9 @@ def encode(
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
         for planes in frames:
             flat = np.concatenate([plane.reshape(-1) for plane in planes])
-            picture = av.VideoFrame.from_ndarray(flat.reshape(-1, width), format=stream.pix_fmt)
+            picture = av.VideoFrame.from_ndarray(
+                flat.reshape(-1, width), format=stream.pix_fmt
+            )
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
 
@@ -95,7 +106,9 @@ def coded(frames: Frames, codec: str, options: dict[str, str]) -> Frames:
 
 def x264(frames: Frames, crf: int, preset: str = "medium") -> Frames:
     return coded(
-        frames, "libx264", {"crf": str(crf), "preset": preset, "threads": "1", "x264-params": "asm=AVX2"}
+        frames,
+        "libx264",
+        {"crf": str(crf), "preset": preset, "threads": "1", "x264-params": "asm=AVX2"},
     )
 
 
@@ -126,13 +139,19 @@ def mosaic(rgb: Array) -> Array:
 def bilinear(raw: Array) -> Array:
     """Missing colours as weighted means of the 3 x 3 samples around."""
     sites = np.zeros((3, *raw.shape))
-    sites[0, ::2, ::2] = sites[2, 1::2, 1::2] = sites[1, ::2, 1::2] = sites[1, 1::2, ::2] = 1
+    sites[0, ::2, ::2] = sites[2, 1::2, 1::2] = sites[1, ::2, 1::2] = sites[
+        1, 1::2, ::2
+    ] = 1
     kernel = np.array([[1, 2, 1], [2, 4, 2], [1, 2, 1]])
 
     def around(values: Array) -> Array:
         padded = np.pad(values, ((0, 0), (1, 1), (1, 1)), mode="reflect")
         height, width = raw.shape
-        moved = [kernel[y, x] * padded[:, y : y + height, x : x + width] for y in range(3) for x in range(3)]
+        moved = [
+            kernel[y, x] * padded[:, y : y + height, x : x + width]
+            for y in range(3)
+            for x in range(3)
+        ]
         return np.sum(moved, axis=0)
 
     full = around(raw * sites) / around(sites)
@@ -144,7 +163,12 @@ def box(plane: Array, side: int) -> Array:
     padded = np.pad(plane, side // 2, mode="edge")
     height, width = plane.shape
     moved: Array = np.mean(
-        [padded[y : y + height, x : x + width] for y in range(side) for x in range(side)], axis=0
+        [
+            padded[y : y + height, x : x + width]
+            for y in range(side)
+            for x in range(side)
+        ],
+        axis=0,
     )
     return moved
 
@@ -199,7 +223,13 @@ def mjpeg(frames: Frames, rng: np.random.Generator) -> Pair:
 def white(frames: Frames, rng: np.random.Generator) -> Pair:
     """White noise of sigma 20 on R'G'B', x264 crf 28."""
     rgb = [to_rgb(planes) for planes in frames]
-    return frames, x264([to_planes(picture + rng.normal(0, 20 / 255, picture.shape)) for picture in rgb], 28)
+    return frames, x264(
+        [
+            to_planes(picture + rng.normal(0, 20 / 255, picture.shape))
+            for picture in rgb
+        ],
+        28,
+    )
 
 
 def blotches(frames: Frames, rng: np.random.Generator) -> Pair:
@@ -210,7 +240,8 @@ def blotches(frames: Frames, rng: np.random.Generator) -> Pair:
     for y, u, v in frames:
         luma = blurred(rng.normal(size=y.shape), 0.6, 0.6) * (9 + 0.02 * (255 - y))
         colour = [
-            8 * blurred(rng.normal(size=u.shape), 1.2, 1.2) + 6 * blurred(rng.normal(size=u.shape), 3.5, 3.5)
+            8 * blurred(rng.normal(size=u.shape), 1.2, 1.2)
+            + 6 * blurred(rng.normal(size=u.shape), 3.5, 3.5)
             for _ in range(2)
         ]
         noisy.append((stored(y + luma), stored(u + colour[0]), stored(v + colour[1])))
@@ -244,6 +275,7 @@ def rgb_psnr(clean: Frames, other: Frames) -> float:
 
 def plane_psnr(clean: Frames, other: Frames, plane: int) -> float:
     errors = [
-        np.mean((np.asarray(a[plane], float) - b[plane]) ** 2) for a, b in zip(clean, other, strict=True)
+        np.mean((np.asarray(a[plane], float) - b[plane]) ** 2)
+        for a, b in zip(clean, other, strict=True)
     ]
     return float(np.mean(10 * np.log10(255**2 / np.maximum(errors, 1e-9))))

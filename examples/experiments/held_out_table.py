@@ -36,10 +36,13 @@ from vidrestore.weights import read_manifest
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SEQUENCES = ("car-shadow", "dog", "kite-surf")  # of slow motion
 FAST = ("breakdance", "drift-straight")
-FOLDERS = dict.fromkeys(SEQUENCES, "davis480p_heldout") | dict.fromkeys(FAST, "davis480p_fast")
+FOLDERS = dict.fromkeys(SEQUENCES, "davis480p_heldout") | dict.fromkeys(
+    FAST, "davis480p_fast"
+)
 KINDS = {"slow": SEQUENCES, "fast": FAST, "alone": (*SEQUENCES, *FAST)}
 
-Restorer = Callable[[Tensor], Tensor]  # a degraded clip (T, 3, H, W) to its middle frame (3, H, W)
+# a degraded clip (T, 3, H, W) to its middle frame (3, H, W)
+Restorer = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,11 @@ class Verdict:
 
     def rows(self) -> Iterator[str]:
         """Yield the rows of the table."""
-        for name, figures in {"degraded": self.given, **self.classical, **self.networks}.items():
+        for name, figures in {
+            "degraded": self.given,
+            **self.classical,
+            **self.networks,
+        }.items():
             yield f"| {self.task} | {name} | {figures.psnr:.2f} | {figures.ssim:.4f} |"
 
 
@@ -75,7 +82,12 @@ def eval_clips(data: Path, count: int, kind: str = "slow") -> list[tuple[str, Te
             files = sorted((data / "eval" / FOLDERS[sequence] / sequence).iterdir())
             first = round((len(files) - FRAMES) * (number + 1) / (count + 1))
             name = f"{sequence}-{files[first + FRAMES // 2].stem}"
-            clips.append((name, torch.stack([rgb_picture(path) for path in files[first:][:FRAMES]])))
+            clips.append(
+                (
+                    name,
+                    torch.stack([rgb_picture(path) for path in files[first:][:FRAMES]]),
+                )
+            )
     return clips
 
 
@@ -83,26 +95,41 @@ def rgb_picture(path: Path) -> Tensor:
     """(3, H, W) in [0, 1]."""
     with av.open(str(path)) as container:
         frame = next(container.decode(video=0))
-    return torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1).float() / 255
+    return (
+        torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1).float()
+        / 255
+    )
 
 
 def measure(
-    task: str, clips: Sequence[tuple[str, Tensor]], networks: Mapping[str, Restorer], *, alone: bool = False
+    task: str,
+    clips: Sequence[tuple[str, Tensor]],
+    networks: Mapping[str, Restorer],
+    *,
+    alone: bool = False,
 ) -> Verdict:
     """All methods on all clips degraded for a task; `alone`: on their middle frames, which classical methods
     get as their own neighbours.
     """
-    classical: dict[str, Restorer] = {method.name: method.middle for method in METHODS[task]}
+    classical: dict[str, Restorer] = {
+        method.name: method.middle for method in METHODS[task]
+    }
     scores: dict[str, list[tuple[float, float]]] = {}
     for degraded, clean in degraded_clips([clip for _, clip in clips], task):
         middle = degraded[FRAMES // 2]
         seen = middle[None] if alone else degraded
         versions = {"degraded": middle}
-        versions |= {label: restore(seen.expand_as(degraded)) for label, restore in classical.items()}
+        versions |= {
+            label: restore(seen.expand_as(degraded))
+            for label, restore in classical.items()
+        }
         versions |= {label: restore(seen) for label, restore in networks.items()}
         for label, picture in versions.items():
             scores.setdefault(label, []).append(_scores(picture, clean[FRAMES // 2]))
-    means = {label: Figures(*map(fmean, zip(*values, strict=True))) for label, values in scores.items()}
+    means = {
+        label: Figures(*map(fmean, zip(*values, strict=True)))
+        for label, values in scores.items()
+    }
     return Verdict(
         task,
         means["degraded"],
@@ -154,7 +181,9 @@ def bundled(task: str) -> str | None:
     return name if name in read_manifest() else None
 
 
-def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] = ()) -> dict[str, Restorer]:
+def networks_of(
+    task: str, weights: Sequence[str], qualities: Sequence[Quality] = ()
+) -> dict[str, Restorer]:
     """Return the bundled network, those given as NAME=FILE, both of `dehaze` as the command joins them,
     `deblur` with its kernels, and qualities of `denoise`. SystemExit for one that can't be had.
     """
@@ -178,14 +207,19 @@ def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] 
         for quality in qualities:
             found[f"denoise, {quality}"] = command(task, quality=quality)
             if name:
-                found[f"denoise, {quality}, {name}"] = command(task, quality=quality, model=name)
+                found[f"denoise, {quality}, {name}"] = command(
+                    task, quality=quality, model=name
+                )
     return found
 
 
 def main(options: Namespace) -> None:
     for kind in options.kind or ["slow"]:
         clips = eval_clips(options.data, options.frames, kind)
-        print(f"{len(clips)} frames: {', '.join(name for name, _ in clips)}", file=sys.stderr)
+        print(
+            f"{len(clips)} frames: {', '.join(name for name, _ in clips)}",
+            file=sys.stderr,
+        )
         sys.stdout.write(f"| {kind} | method | PSNR (dB) | SSIM |\n|---|---|---|---|\n")
         for task in options.task or MODELS:
             networks = networks_of(task, options.weights, options.quality)
@@ -197,9 +231,14 @@ def main(options: Namespace) -> None:
 def options() -> Namespace:
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--task", action="append", choices=list(MODELS), help="one of the tasks; may be given again (all)"
+        "--task",
+        action="append",
+        choices=list(MODELS),
+        help="one of the tasks; may be given again (all)",
     )
-    parser.add_argument("--kind", action="append", choices=list(KINDS), help="of motion (slow)")
+    parser.add_argument(
+        "--kind", action="append", choices=list(KINDS), help="of motion (slow)"
+    )
     parser.add_argument(
         "--quality",
         action="append",
@@ -207,7 +246,9 @@ def options() -> Namespace:
         choices=get_args(Quality),
         help="judge the command `denoise` at this quality, too: slow on such short clips; may be given again",
     )
-    parser.add_argument("--frames", type=int, default=3, help="frames of each of the three sequences")
+    parser.add_argument(
+        "--frames", type=int, default=3, help="frames of each of the three sequences"
+    )
     return add_sources(parser).parse_args()
 
 
@@ -220,7 +261,9 @@ def add_sources(parser: ArgumentParser) -> ArgumentParser:
         metavar="NAME=FILE",
         help="more networks; {task} in FILE is replaced",
     )
-    parser.add_argument("--data", type=Path, default=DATA, help="where the shared clips lie")
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="where the shared clips lie"
+    )
     return parser
 
 

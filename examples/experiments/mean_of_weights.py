@@ -27,11 +27,19 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--share", type=float, default=0.6, help="of SECOND")
     given = parser.parse_args()
-    first, second = (load_model(str(each)).network.state_dict() for each in (given.first, given.second))
+    first, second = (
+        load_model(str(each)).network.state_dict()
+        for each in (given.first, given.second)
+    )
     with safe_open(given.second, "pt") as file:
         metadata = file.metadata()
-    means = {name: torch.lerp(first[name].float(), second[name].float(), given.share) for name in second}
-    save_file({name: each.contiguous() for name, each in means.items()}, given.out, metadata)
+    means = {
+        name: torch.lerp(first[name].float(), second[name].float(), given.share)
+        for name in second
+    }
+    save_file(
+        {name: each.contiguous() for name, each in means.items()}, given.out, metadata
+    )
 
 
 if __name__ == "__main__":

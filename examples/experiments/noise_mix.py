@@ -49,7 +49,11 @@ def noisy_window(clean: Planes, rng: np.random.Generator) -> Noisy:
     if kind < CLEAN + WHITE:
         return _white(clean, rng)
     bright = (clean[0], *(F.avg_pool2d(clean[0], 2) for _ in clean[1:]))
-    noise = camera_noise(clean, rng) if kind < CLEAN + WHITE + CAMERA else coloured_noise(bright, rng)
+    noise = (
+        camera_noise(clean, rng)
+        if kind < CLEAN + WHITE + CAMERA
+        else coloured_noise(bright, rng)
+    )
     noise = processed(noise, rng)
     seen = whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
     coded = rng.random() < CODED
@@ -62,8 +66,14 @@ def noise_of_any_kind(clean: Planes, rng: np.random.Generator) -> Noisy:
     """
     if rng.random() < DARKENED:
         contrast = rng.uniform(0.3, 0.9)
-        clean = (16 + (clean[0] - 16) * contrast, *(128 + (plane - 128) * contrast for plane in clean[1:]))
-    bright, kind = (clean[0], *(F.avg_pool2d(clean[0], 2) for _ in clean[1:])), rng.random()
+        clean = (
+            16 + (clean[0] - 16) * contrast,
+            *(128 + (plane - 128) * contrast for plane in clean[1:]),
+        )
+    bright, kind = (
+        (clean[0], *(F.avg_pool2d(clean[0], 2) for _ in clean[1:])),
+        rng.random(),
+    )
     if kind < 0.25:
         noise = tuple(log_uniform(rng, (2, 40)) * white(plane, rng) for plane in clean)
     elif kind < 0.45:
@@ -73,7 +83,10 @@ def noise_of_any_kind(clean: Planes, rng: np.random.Generator) -> Noisy:
     if rng.random() < 0.4:
         noise = processed(noise, rng)
     if (one := rng.random()) < 0.25:
-        noise = tuple(plane * float((index > 0) == (one < 0.15)) for index, plane in enumerate(noise))
+        noise = tuple(
+            plane * float((index > 0) == (one < 0.15))
+            for index, plane in enumerate(noise)
+        )
         clean = whole(clean)
     seen = whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
     coded = one > 0.25 and rng.random() < 0.4
@@ -89,32 +102,45 @@ def clean_window(planes: Planes, rng: np.random.Generator) -> Planes:
         planes = tuple(F.avg_pool2d(plane, 2) for plane in planes)
     elif kind < 0.3:
         step, side = float(rng.choice([12, 24, 48])), int(rng.choice([1, 3, 5]))
-        planes = tuple((F.avg_pool2d(plane, side, 1, side // 2) / step).round() * step for plane in planes)
+        planes = tuple(
+            (F.avg_pool2d(plane, side, 1, side // 2) / step).round() * step
+            for plane in planes
+        )
     elif kind < 0.5:
         amount = [rng.uniform(0.3, 1.5) for _ in planes]
         planes = tuple(
-            plane + more * (plane - smoothed(plane)) for plane, more in zip(planes, amount, strict=True)
+            plane + more * (plane - smoothed(plane))
+            for plane, more in zip(planes, amount, strict=True)
         )
     return coded_by_any(whole(planes), rng) if rng.random() < 0.7 else whole(planes)
 
 
 def smoothed(plane: Tensor) -> Tensor:
-    return F.avg_pool2d(F.pad(plane[:, None], (1, 1, 1, 1), mode="replicate"), 3, 1)[:, 0]
+    return F.avg_pool2d(F.pad(plane[:, None], (1, 1, 1, 1), mode="replicate"), 3, 1)[
+        :, 0
+    ]
 
 
 def coded_by_any(planes: Planes, rng: np.random.Generator) -> Planes:
     """Through x264 or, now and then, Motion JPEG, and back."""
     if rng.random() < 0.7:
         return coded_by_x264(planes, rng)
-    frames = [tuple(part.to(torch.uint8).numpy() for part in frame) for frame in zip(*planes, strict=True)]
+    frames = [
+        tuple(part.to(torch.uint8).numpy() for part in frame)
+        for frame in zip(*planes, strict=True)
+    ]
     back = recompress_pictures(frames, int(rng.integers(2, 10)))
-    return tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*back, strict=True))
+    return tuple(
+        torch.from_numpy(np.stack(plane)).float() for plane in zip(*back, strict=True)
+    )
 
 
 def clean_as_it_is(clean: Planes, share: float, rng: np.random.Generator) -> Noisy:
     """Without noise; coded in `share` of the cases."""
     coded = rng.random() < share
-    return Noisy(coded_by_x264(clean, rng) if coded else clean, clean, (0.0,) * len(clean), coded)
+    return Noisy(
+        coded_by_x264(clean, rng) if coded else clean, clean, (0.0,) * len(clean), coded
+    )
 
 
 def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
@@ -122,7 +148,12 @@ def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
     luma = log_uniform(rng, LUMA)
     chroma = luma if rng.random() < 0.6 else log_uniform(rng, CHROMA)
     sigma = (luma, chroma, chroma)
-    seen = whole(tuple(plane + level * white(plane, rng) for plane, level in zip(clean, sigma, strict=True)))
+    seen = whole(
+        tuple(
+            plane + level * white(plane, rng)
+            for plane, level in zip(clean, sigma, strict=True)
+        )
+    )
     if rng.random() < 0.33:
         return Noisy(coded_by_x264(seen, rng), clean, coded=True)
     return Noisy(seen, clean, sigma)
@@ -133,12 +164,16 @@ def camera_noise(clean: Planes, rng: np.random.Generator) -> Planes:
     now and then.
     """
     y, u, v = clean
-    u, v = (F.interpolate(plane[None], size=y.shape[1:], mode="bilinear")[0] for plane in (u, v))
+    u, v = (
+        F.interpolate(plane[None], size=y.shape[1:], mode="bilinear")[0]
+        for plane in (u, v)
+    )
     rgb = torch.stack(rgb_of(y, u, v), 1).clamp(0, 1)
     noise = DEGRADATIONS["noise"](rgb, rng) - rgb
     luma = noise[:, 0] * 0.299 + noise[:, 1] * 0.587 + noise[:, 2] * 0.114
     chroma = [
-        F.avg_pool2d((noise[:, channel] - luma) / span, 2) for channel, span in ((2, 1.772), (0, 1.402))
+        F.avg_pool2d((noise[:, channel] - luma) / span, 2)
+        for channel, span in ((2, 1.772), (0, 1.402))
     ]
     if rng.random() < 0.5:
         size = rng.uniform(0.5, 1.5)
@@ -160,5 +195,9 @@ def coded_by_x264(planes: Planes, rng: np.random.Generator) -> Planes:
     """Through x264 and back."""
     crf, preset = rng.uniform(14, 32), str(rng.choice(PRESETS))
     whole = [plane.round().clamp(0, 255).to(torch.uint8).numpy() for plane in planes]
-    frames = recompress([(y, u, v) for y, u, v in zip(*whole, strict=True)], crf, preset)
-    return tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*frames, strict=True))
+    frames = recompress(
+        [(y, u, v) for y, u, v in zip(*whole, strict=True)], crf, preset
+    )
+    return tuple(
+        torch.from_numpy(np.stack(plane)).float() for plane in zip(*frames, strict=True)
+    )

@@ -29,7 +29,15 @@ from typing import Any, NamedTuple
 import av
 import av.filter
 import numpy as np
-from held_out_noise import MODELS, Frames, encode, noisy_pair, plane_psnr, planes_of, rgb_psnr
+from held_out_noise import (
+    MODELS,
+    Frames,
+    encode,
+    noisy_pair,
+    plane_psnr,
+    planes_of,
+    rgb_psnr,
+)
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -45,18 +53,45 @@ SILENT = {"x265-params": "log-level=none"}
 Q = (3, 6, 12)
 # values that leave out a rule for the noise of photographs
 RULES = {"white": 255.0, "strong": 255.0, "coarse": 4.0, "unlikely": -99.0}
-COLUMNS = ("case", "as given", "`denoise`", "least gain", "best sigma", "best nlmeans", "deblock")
+COLUMNS = (
+    "case",
+    "as given",
+    "`denoise`",
+    "least gain",
+    "best sigma",
+    "best nlmeans",
+    "deblock",
+)
 CODERS: dict[str, tuple[str, str, dict[str, str]]] = {
-    **{f"x264 crf {crf}": ("libx264", "mp4", {"crf": str(crf)}) for crf in (12, 18, 23, 28, 32, 36)},
-    **{f"x265 crf {crf}": ("libx265", "mp4", {"crf": str(crf), **SILENT}) for crf in (22, 28, 34)},
-    **{f"AV1 crf {crf}": ("libsvtav1", "mp4", {"crf": str(crf), "preset": "10"}) for crf in (30, 45)},
-    **{f"VP9 crf {crf}": ("libvpx-vp9", "webm", {"crf": str(crf), "b": "0"}) for crf in (30, 45)},
-    **{f"MPEG-2 q {q}": ("mpeg2video", "mpg", {"qmin": str(q), "qmax": str(q)}) for q in Q},
+    **{
+        f"x264 crf {crf}": ("libx264", "mp4", {"crf": str(crf)})
+        for crf in (12, 18, 23, 28, 32, 36)
+    },
+    **{
+        f"x265 crf {crf}": ("libx265", "mp4", {"crf": str(crf), **SILENT})
+        for crf in (22, 28, 34)
+    },
+    **{
+        f"AV1 crf {crf}": ("libsvtav1", "mp4", {"crf": str(crf), "preset": "10"})
+        for crf in (30, 45)
+    },
+    **{
+        f"VP9 crf {crf}": ("libvpx-vp9", "webm", {"crf": str(crf), "b": "0"})
+        for crf in (30, 45)
+    },
+    **{
+        f"MPEG-2 q {q}": ("mpeg2video", "mpg", {"qmin": str(q), "qmax": str(q)})
+        for q in Q
+    },
     **{f"MPEG-4 q {q}": ("mpeg4", "avi", {"qmin": str(q), "qmax": str(q)}) for q in Q},
     **{f"MJPEG q {q}": ("mjpeg", "avi", {"qmin": str(q), "qmax": str(q)}) for q in Q},
-    "MPEG-2 0.15 bits": ("mpeg2video", "mpg", {"bits": "0.15"}),  # a pixel, at a fixed rate
+    # a pixel, at a fixed rate
+    "MPEG-2 0.15 bits": ("mpeg2video", "mpg", {"bits": "0.15"}),
     "MPEG-4 0.08 bits": ("mpeg4", "avi", {"bits": "0.08"}),
-    **{f"JPEG quality {q}": ("jpeg", "avi", {"quality": str(q)}) for q in (20, 50, 80, 92)},
+    **{
+        f"JPEG quality {q}": ("jpeg", "avi", {"quality": str(q)})
+        for q in (20, 50, 80, 92)
+    },
 }
 
 Pictures = list[av.VideoFrame]
@@ -77,7 +112,11 @@ def noise_cases(given: Namespace, folder: Path) -> Iterator[Case]:
             clean, noisy = noisy_pair(name, middle(clip, given))
             source = folder / "noisy.mkv"
             encode(str(source), noisy, "ffv1", {})
-            yield Case(name, source, lambda made, clean=clean: rgb_psnr(clean, list(map(planes_of, made))))
+            yield Case(
+                name,
+                source,
+                lambda made, clean=clean: rgb_psnr(clean, list(map(planes_of, made))),
+            )
 
 
 def coder_cases(given: Namespace, folder: Path) -> Iterator[Case]:
@@ -88,11 +127,17 @@ def coder_cases(given: Namespace, folder: Path) -> Iterator[Case]:
             clean, source = middle(clip, given), folder / f"coded.{suffix}"
             encode_as(source, clean, codec, options)
             yield Case(
-                name, source, lambda made, clean=clean: plane_psnr(clean, list(map(planes_of, made)), 0)
+                name,
+                source,
+                lambda made, clean=clean: plane_psnr(
+                    clean, list(map(planes_of, made)), 0
+                ),
             )
 
 
-def encode_as(target: Path, frames: Frames, codec: str, options: dict[str, str]) -> None:
+def encode_as(
+    target: Path, frames: Frames, codec: str, options: dict[str, str]
+) -> None:
     """Write frames by an encoder of CODERS."""
     if codec == "jpeg":
         encode_pictures(target, frames, int(options["quality"]))
@@ -111,9 +156,16 @@ def encode_pictures(target: Path, frames: Frames, quality: int) -> None:
         for number, (y, *colours) in enumerate(frames):
             planes = [y, *(colour.repeat(2, 0).repeat(2, 1) for colour in colours)]
             file = BytesIO()
-            Image.fromarray(np.stack(planes, -1), "YCbCr").save(file, "JPEG", quality=quality)
+            Image.fromarray(np.stack(planes, -1), "YCbCr").save(
+                file, "JPEG", quality=quality
+            )
             packet = av.Packet(file.getvalue())
-            packet.stream, packet.pts, packet.dts, packet.is_keyframe = stream, number, number, True
+            packet.stream, packet.pts, packet.dts, packet.is_keyframe = (
+                stream,
+                number,
+                number,
+                True,
+            )
             packet.time_base = Fraction(1, 24)
             container.mux(packet)
 
@@ -122,8 +174,12 @@ def photo_cases(given: Namespace, _: Path) -> Iterator[Case]:
     """Yield the photographs of pairs."""
     for folder in given.sources:
         for noisy in sorted(folder.glob("*_noise.png")):
-            (truth,) = map(rgb, decoded(noisy.with_name(noisy.name.replace("_noise", "_gt"))))
-            yield Case("photos", noisy, lambda made, truth=truth: psnr(rgb(made[0]), truth))
+            (truth,) = map(
+                rgb, decoded(noisy.with_name(noisy.name.replace("_noise", "_gt")))
+            )
+            yield Case(
+                "photos", noisy, lambda made, truth=truth: psnr(rgb(made[0]), truth)
+            )
 
 
 def texture_cases(given: Namespace, folder: Path) -> Iterator[Case]:
@@ -132,19 +188,31 @@ def texture_cases(given: Namespace, folder: Path) -> Iterator[Case]:
     for number, (source, woven) in enumerate(product(given.sources, (False, True))):
         rng = np.random.default_rng(number)
         picture = rgb(decoded(source)[0])[: size[1], : size[0]].astype(float)
-        truth = np.clip(picture + 9 * weave(picture.shape[:2], rng)[..., None], 0, 255) if woven else picture
+        truth = (
+            np.clip(picture + 9 * weave(picture.shape[:2], rng)[..., None], 0, 255)
+            if woven
+            else picture
+        )
         for sigma in (0, 2, 5):
-            noisy = np.clip(np.rint(truth + sigma * rng.normal(size=truth.shape)), 0, 255).astype(np.uint8)
+            noisy = np.clip(
+                np.rint(truth + sigma * rng.normal(size=truth.shape)), 0, 255
+            ).astype(np.uint8)
             target = folder / "texture.png"
             Image.fromarray(noisy).save(target)
             name = f"noise {sigma}, woven" if woven else f"noise {sigma}"
-            yield Case(name, target, lambda made, truth=truth: bounded_psnr(rgb(made[0]), truth))
+            yield Case(
+                name,
+                target,
+                lambda made, truth=truth: bounded_psnr(rgb(made[0]), truth),
+            )
 
 
 def weave(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
     """Return threads of unit variance, of uneven width, three to six pixels apart."""
     width = rng.uniform(3, 6)
-    down, across = (np.cumsum(2 * np.pi / width * rng.normal(1, 0.15, side)) for side in shape)
+    down, across = (
+        np.cumsum(2 * np.pi / width * rng.normal(1, 0.15, side)) for side in shape
+    )
     threads = np.sin(down)[:, None] * np.cos(across)
     return np.asarray(threads / threads.std())
 
@@ -153,7 +221,12 @@ def bounded_psnr(made: NDArray[Any], truth: NDArray[Any]) -> float:
     return float(10 * np.log10(255**2 / (np.square(made - truth).mean() + 0.1)))
 
 
-KINDS = {"noise": noise_cases, "coders": coder_cases, "photos": photo_cases, "textures": texture_cases}
+KINDS = {
+    "noise": noise_cases,
+    "coders": coder_cases,
+    "photos": photo_cases,
+    "textures": texture_cases,
+}
 
 
 def middle(clip: Path, given: Namespace) -> Frames:
@@ -161,15 +234,25 @@ def middle(clip: Path, given: Namespace) -> Frames:
     frames: Frames = []
     width, height = map(int, given.size.split("x"))
     pictures = (
-        each for file in ([clip] if clip.is_file() else sorted(clip.iterdir())) for each in decoded(file)
+        each
+        for file in ([clip] if clip.is_file() else sorted(clip.iterdir()))
+        for each in decoded(file)
     )
     for picture in islice(pictures, given.frames):
-        even = picture.reformat(picture.width // 2 * 2, picture.height // 2 * 2, "yuv420p")
+        even = picture.reformat(
+            picture.width // 2 * 2, picture.height // 2 * 2, "yuv420p"
+        )
         y, *colours = planes_of(even)
         if given.halved:
             y, *colours = map(halved, (y, *colours))
-        top, left = (max(0, y.shape[0] - height) // 4 * 2, max(0, y.shape[1] - width) // 4 * 2)
-        small = (slice(top // 2, (top + height) // 2), slice(left // 2, (left + width) // 2))
+        top, left = (
+            max(0, y.shape[0] - height) // 4 * 2,
+            max(0, y.shape[1] - width) // 4 * 2,
+        )
+        small = (
+            slice(top // 2, (top + height) // 2),
+            slice(left // 2, (left + width) // 2),
+        )
         u, v = (plane[small].copy() for plane in colours)
         frames.append((y[top : top + height, left : left + width].copy(), u, v))
     return frames
@@ -202,12 +285,17 @@ def denoised(source: Path, folder: Path, **options: Any) -> Pictures:
 def filtered(pictures: Pictures, name: str, settings: str) -> Pictures:
     """Return pictures after one of FFmpeg's filters."""
     seen = [
-        each.reformat(format="yuv444p") if each.format.name.startswith("rgb") else each for each in pictures
+        each.reformat(format="yuv444p") if each.format.name.startswith("rgb") else each
+        for each in pictures
     ]
     graph = av.filter.Graph()
     first = seen[0]
-    source = graph.add_buffer(width=first.width, height=first.height, format=first.format, time_base=1)
-    graph.link_nodes(source, graph.add(name, settings), graph.add("buffersink")).configure()
+    source = graph.add_buffer(
+        width=first.width, height=first.height, format=first.format, time_base=1
+    )
+    graph.link_nodes(
+        source, graph.add(name, settings), graph.add("buffersink")
+    ).configure()
     made: Pictures = []
     for number, picture in enumerate([*seen, None]):
         if picture is not None:
@@ -229,34 +317,56 @@ def leave_out(rule: str) -> None:
         noise_model.WEAKER = 0.0
 
 
-def row(case: Case, folder: Path, sigmas: list[float], quality: str, alone: bool) -> tuple[float, ...]:
+def row(
+    case: Case, folder: Path, sigmas: list[float], quality: str, alone: bool
+) -> tuple[float, ...]:
     """Return the dB of a case: as given, `denoise`, its best sigma, the best nlmeans, deblock."""
     given = decoded(case.source)
     ours = case.score(denoised(case.source, folder, quality=quality))
     by_hand = [
-        case.score(denoised(case.source, folder, quality=quality, sigma=sigma)) for sigma in sigmas
+        case.score(denoised(case.source, folder, quality=quality, sigma=sigma))
+        for sigma in sigmas
     ] or [np.nan]
     if alone:
         return case.score(given), ours, max(by_hand), np.nan, np.nan
     window = "p=7:r=15" if len(given) == 1 else "p=5:r=9"
-    peers = [case.score(filtered(given, "nlmeans", f"s={strength}:{window}")) for strength in NLMEANS]
+    peers = [
+        case.score(filtered(given, "nlmeans", f"s={strength}:{window}"))
+        for strength in NLMEANS
+    ]
     blocks = case.score(filtered(given, "deblock", "filter=weak:block=8"))
     return case.score(given), ours, max(by_hand), max(peers), blocks
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = ArgumentParser(
+        description=__doc__, formatter_class=RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("sources", nargs="+", type=Path)
-    parser.add_argument("--cases", type=lambda text: text.split(","), help="of the kind (all)")
-    parser.add_argument("--sigmas", type=lambda text: [float(each) for each in text.split(",")], default=[])
+    parser.add_argument(
+        "--cases", type=lambda text: text.split(","), help="of the kind (all)"
+    )
+    parser.add_argument(
+        "--sigmas",
+        type=lambda text: [float(each) for each in text.split(",")],
+        default=[],
+    )
     parser.add_argument("--quality", default="default", help="of `denoise`")
     parser.add_argument("--frames", type=int, default=12)
-    parser.add_argument("--halved", action="store_true", help="frames, which then have no blocks of a coder")
+    parser.add_argument(
+        "--halved",
+        action="store_true",
+        help="frames, which then have no blocks of a coder",
+    )
     parser.add_argument("--alone", action="store_true", help="without FFmpeg's filters")
     parser.add_argument("--size", default="480x272", help="of the middle")
     parser.add_argument(
-        "--without", choices=(*RULES, "spectrum"), action="append", default=[], help="this rule"
+        "--without",
+        choices=(*RULES, "spectrum"),
+        action="append",
+        default=[],
+        help="this rule",
     )
     given = parser.parse_args()
     for rule in given.without:
@@ -271,7 +381,12 @@ def main() -> None:
     for name, rows in found.items():
         before, ours, *others = (fmean(column) for column in zip(*rows, strict=True))
         least = min(each[1] - each[0] for each in rows)
-        cells = (f"{before:.2f}", f"{ours:.2f}", f"{least:+.2f}", *(f"{each:.2f}" for each in others))
+        cells = (
+            f"{before:.2f}",
+            f"{ours:.2f}",
+            f"{least:+.2f}",
+            *(f"{each:.2f}" for each in others),
+        )
         print(f"| {name} | {' | '.join(cells)} |")
 
 

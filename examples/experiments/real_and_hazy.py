@@ -32,12 +32,18 @@ from vidrestore.lab.degrade import DEGRADATIONS
 from vidrestore.pixels.metrics import psnr
 
 LINES = 480
-VALIDATION = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")
+VALIDATION = (
+    "davis_libby.mp4",
+    "davis_goat.mp4",
+    "davis_scooter-black.mp4",
+    "sam2_cups.mp4",
+)
 FRAMES = 6  # of each of these clips
 PHOTOS = slice(3, None, 23)  # of the photos, by name
 THIN = 0.3  # depth of thin haze over that of the other
 FIRST = 20  # frame of the video
-STRAIGHT, STRAIGHT_FRAMES = (7.0, 21.0), 3  # pixels of motion; frames of each held-out sequence
+# pixels of motion; frames of each held-out sequence
+STRAIGHT, STRAIGHT_FRAMES = (7.0, 21.0), 3
 
 
 def real_frames(data: Path) -> Iterator[tuple[str, Tensor, int]]:
@@ -46,10 +52,20 @@ def real_frames(data: Path) -> Iterator[tuple[str, Tensor, int]]:
     with av.open(str(folder / "flipping_a_pancake.mkv")) as container:
         decoded = islice(container.decode(video=0), FIRST, FIRST + 5)
         frames = np.stack([frame.to_ndarray(format="rgb24") for frame in decoded])
-    yield "pancake", reduced(torch.from_numpy(frames).permute(0, 3, 1, 2).float() / 255), 2
+    yield (
+        "pancake",
+        reduced(torch.from_numpy(frames).permute(0, 3, 1, 2).float() / 255),
+        2,
+    )
     files = sorted((folder / "night_street").iterdir())
     for first in (0, 2):
-        yield "night", reduced(torch.stack([rgb_picture(path) for path in files[first : first + 5]])), 2
+        yield (
+            "night",
+            reduced(
+                torch.stack([rgb_picture(path) for path in files[first : first + 5]])
+            ),
+            2,
+        )
 
 
 def reduced(clip: Tensor) -> Tensor:
@@ -64,12 +80,18 @@ def drawn(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
     number = 0
     for name in VALIDATION:
         (path,) = (
-            data / folder / name for folder in ("train", "train_more") if (data / folder / name).exists()
+            data / folder / name
+            for folder in ("train", "train_more")
+            if (data / folder / name).exists()
         )
         with av.open(str(path)) as container:
-            frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+            frames = [
+                frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)
+            ]
         for at in np.linspace(0, len(frames) - 1, FRAMES).astype(int):
-            clear = reduced(torch.from_numpy(frames[at]).permute(2, 0, 1)[None].float() / 255)
+            clear = reduced(
+                torch.from_numpy(frames[at]).permute(2, 0, 1)[None].float() / 255
+            )
             hazy = DEGRADATIONS["haze"](clear, np.random.default_rng(1000 + number))
             yield hazy.mul(255).round() / 255, clear
             number += 1
@@ -84,11 +106,17 @@ def even(data: Path, share: float = 1) -> Iterator[tuple[Tensor, Tensor]]:
         height, width = clear.shape[2:]
         depth = 0.25 + 0.75 * np.linspace(1, 0, height)[:, None] ** rng.uniform(0.5, 2)
         patches = F.interpolate(
-            torch.from_numpy(rng.uniform(0, 1, (1, 1, 4, 6))), (height, width), mode="bicubic"
+            torch.from_numpy(rng.uniform(0, 1, (1, 1, 4, 6))),
+            (height, width),
+            mode="bicubic",
         )
-        seen = np.exp(-share * rng.uniform(0.5, 1.8) * depth * (0.7 + 0.6 * patches[0, 0].numpy()))
+        seen = np.exp(
+            -share * rng.uniform(0.5, 1.8) * depth * (0.7 + 0.6 * patches[0, 0].numpy())
+        )
         colour = rng.uniform(0.45, 0.75) * (1 + rng.normal(0, 0.02, 3))
-        airlight = colour[:, None] * (1 + rng.uniform(-0.1, 0.1) * np.linspace(-1, 1, width))
+        airlight = colour[:, None] * (
+            1 + rng.uniform(-0.1, 0.1) * np.linspace(-1, 1, width)
+        )
         yield stored(linear(clear) * seen + airlight[:, None] * (1 - seen)), clear
 
 
@@ -107,14 +135,24 @@ def straight(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
         along = torch.linspace(-length / 2, length / 2, 8 * round(length) + 1)
         reach = int(STRAIGHT[1] / 2) + 2
         kernel = torch.zeros(2 * reach + 1, 2 * reach + 1)
-        for step in along:  # each point of the path, shared by the four pixels around it
-            row, column = reach + float(step) * np.sin(angle), reach + float(step) * np.cos(angle)
+        # each point of the path, shared by the four pixels around it
+        for step in along:
+            row, column = (
+                reach + float(step) * np.sin(angle),
+                reach + float(step) * np.cos(angle),
+            )
             top, left = int(row), int(column)
             for down in (0, 1):
                 for right in (0, 1):
-                    share = (1 - abs(row - top - down)) * (1 - abs(column - left - right))
+                    share = (1 - abs(row - top - down)) * (
+                        1 - abs(column - left - right)
+                    )
                     kernel[top + down, left + right] += share
-        light = F.pad(torch.from_numpy(linear(clear)).float()[0][:, None], [reach] * 4, mode="replicate")
+        light = F.pad(
+            torch.from_numpy(linear(clear)).float()[0][:, None],
+            [reach] * 4,
+            mode="replicate",
+        )
         seen = F.conv2d(light, (kernel / kernel.sum())[None, None])[:, 0][None]
         yield stored(seen.numpy()), clear
 
@@ -132,18 +170,28 @@ def alike(one: Tensor, other: Tensor) -> float:
 
 
 def main(options: Namespace) -> None:
-    print("| task | weights | video | to itself (dB) | brightness (levels) |\n|---|---|---|---|---|")
+    print(
+        "| task | weights | video | to itself (dB) | brightness (levels) |\n|---|---|---|---|---|"
+    )
     for task in options.task or ("dehaze", "derain", "desnow", "deblur"):
         for name, restore in networks_of(task, options.weights).items():
             for video, clip, middle in real_frames(options.data):
                 restored = restore(clip)
                 change = 255 * float((restored - clip[middle]).mean())
-                print(f"| {task} | {name} | {video} | {alike(restored, clip[middle]):.1f} | {change:+.2f} |")
+                print(
+                    f"| {task} | {name} | {video} | {alike(restored, clip[middle]):.1f} | {change:+.2f} |"
+                )
     if not options.task or "derain" in options.task:
-        removers = {"as given": lambda rainy: rainy[0], **networks_of("derain", options.weights)}
+        removers = {
+            "as given": lambda rainy: rainy[0],
+            **networks_of("derain", options.weights),
+        }
         table("rain", removers, {"of others": rain_of_others}, options.data)
     if not options.task or "deblur" in options.task:
-        sharpeners = {"as given": lambda blurred: blurred[0], **networks_of("deblur", options.weights)}
+        sharpeners = {
+            "as given": lambda blurred: blurred[0],
+            **networks_of("deblur", options.weights),
+        }
         sets = {"along straight paths": straight, "GoPro": average_of_frames}
         table("blur", sharpeners, sets, options.data)
     if options.task and "dehaze" not in options.task:
@@ -154,7 +202,11 @@ def main(options: Namespace) -> None:
         prior.name: prior.middle,
         **networks_of("dehaze", options.weights),
     }
-    sets = {"as drawn for training": drawn, "even, on photos": even, "even, thin": partial(even, share=THIN)}
+    sets = {
+        "as drawn for training": drawn,
+        "even, on photos": even,
+        "even, thin": partial(even, share=THIN),
+    }
     table("haze", ways, sets, options.data)
 
 
@@ -169,14 +221,22 @@ def table(
     """
     print(f"\n| {kind} | {' | '.join(ways)} |\n|---|{'---|' * len(ways)}")
     for name, pairs in sets.items():
-        judged = [[alike(way(seen), clear[0]) for way in ways.values()] for seen, clear in pairs(data)]
+        judged = [
+            [alike(way(seen), clear[0]) for way in ways.values()]
+            for seen, clear in pairs(data)
+        ]
         found = np.array(judged)
         least = (found - found[:, :1]).min(0)
-        cells = (f"{mean:.2f} ({gain:+.2f})" for mean, gain in zip(found.mean(0), least, strict=True))
+        cells = (
+            f"{mean:.2f} ({gain:+.2f})"
+            for mean, gain in zip(found.mean(0), least, strict=True)
+        )
         print(f"| {name} ({len(found)}) | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--task", action="append", help="one of the tasks; may be given again (all)")
+    parser.add_argument(
+        "--task", action="append", help="one of the tasks; may be given again (all)"
+    )
     main(add_sources(parser).parse_args())

@@ -16,14 +16,22 @@ from statistics import median
 import numpy as np
 import torch
 
-from vidrestore.jobs.suggestion import detail_level, edge_ratio, middle_of, read_places, rgb_of
+from vidrestore.jobs.suggestion import (
+    detail_level,
+    edge_ratio,
+    middle_of,
+    read_places,
+    rgb_of,
+)
 from vidrestore.lab.degrade import DEGRADATIONS
 from vidrestore.media.reading.reader import VideoReader
 from vidrestore.restorers.dehaze import DehazeRestorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.settings.options import RestoreOptions
 
-KINDS = {"as it is": lambda clip, rng: clip} | {name: DEGRADATIONS[name] for name in ("rain", "snow", "blur")}
+KINDS = {"as it is": lambda clip, rng: clip} | {
+    name: DEGRADATIONS[name] for name in ("rain", "snow", "blur")
+}
 COLUMNS = ("haze", "derain", "desnow", "edges")
 
 
@@ -32,13 +40,20 @@ def main() -> None:
     parser.add_argument("videos", nargs="+")
     parser.add_argument("--seed", type=int, default=5)
     given = parser.parse_args()
-    rng, found = np.random.default_rng(given.seed), defaultdict[str, list[list[float]]](list)
-    restorers = {task: PictureRestorer(task, RestoreOptions()) for task in ("derain", "desnow")}
+    rng, found = (
+        np.random.default_rng(given.seed),
+        defaultdict[str, list[list[float]]](list),
+    )
+    restorers = {
+        task: PictureRestorer(task, RestoreOptions()) for task in ("derain", "desnow")
+    }
     dehaze = DehazeRestorer(RestoreOptions())
     for path in given.videos:
         with VideoReader(path) as reader:
             place, video = list(read_places(reader))[-1], reader.info.video
-            clip = torch.stack([middle_of(rgb_of(frame, video)) for frame in place.frames[:3]])
+            clip = torch.stack(
+                [middle_of(rgb_of(frame, video)) for frame in place.frames[:3]]
+            )
         for kind, degrade in KINDS.items():
             found[kind].append(measured(degrade(clip, rng), dehaze, restorers))
     print(f"| | {' | '.join(COLUMNS)} |\n|---|{'---|' * len(COLUMNS)}")

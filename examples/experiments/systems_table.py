@@ -40,8 +40,16 @@ SYSTEMS = {
 ITERATIVE = ("sista", "algorithm1")  # families that learn nothing
 LINES = 160
 TASKS = {
-    "cs20": ("CS 0.2", Table("cs20", "", "", "patches", "CS rate", {}, (), {"stride": 8}), "0.2"),
-    "denoise20": ("sigma 20", Table("denoise20", "", "", "patches", "sigma", {}, (), {"stride": 16}), "20"),
+    "cs20": (
+        "CS 0.2",
+        Table("cs20", "", "", "patches", "CS rate", {}, (), {"stride": 8}),
+        "0.2",
+    ),
+    "denoise20": (
+        "sigma 20",
+        Table("denoise20", "", "", "patches", "sigma", {}, (), {"stride": 16}),
+        "20",
+    ),
 }
 COLUMNS = ("system", "task", "parameters", "frames/s", "PSNR", "SSIM")
 
@@ -50,12 +58,16 @@ def held_out_sequences(data: Path) -> list[FrameSequence]:
     """Return the clips that nothing was trained on."""
     folders = sorted((data / "eval" / "davis480p_heldout").iterdir())
     return [
-        FrameSequence(folder.name, folder, tuple(sorted(path.name for path in folder.iterdir())))
+        FrameSequence(
+            folder.name, folder, tuple(sorted(path.name for path in folder.iterdir()))
+        )
         for folder in folders
     ]
 
 
-def cells(name: str, task: str, weights: Path, sequences: list[FrameSequence]) -> list[str]:
+def cells(
+    name: str, task: str, weights: Path, sequences: list[FrameSequence]
+) -> list[str]:
     """Measure one system and return its row."""
     title, table, column = TASKS[task]
     model = load_model(weights)
@@ -73,9 +85,13 @@ def mean_of_frames(clips: list[ClipMetrics], metric: str) -> float:
     return fmean(value for clip in clips for value in clip.frames[metric])
 
 
-def frames_per_second(model: Model, table: Table, column: str, sequence: FrameSequence) -> float:
+def frames_per_second(
+    model: Model, table: Table, column: str, sequence: FrameSequence
+) -> float:
     """Return the rate of a clip of 20 frames by CPU time, the better of two runs."""
-    video = sensed_patches.gray_video(sequence, LINES)[: sensed_patches.CLIP_LENGTH].float()
+    video = sensed_patches.gray_video(sequence, LINES)[
+        : sensed_patches.CLIP_LENGTH
+    ].float()
     sigma = float(column) if table.column == "sigma" else 0.0
     work = sensed_patches.restorer(model.network, sigma, None)
     patch = model.network.config.patch  # type: ignore[union-attr]
@@ -83,7 +99,12 @@ def frames_per_second(model: Model, table: Table, column: str, sequence: FrameSe
     for _ in range(2):
         start = time.process_time()
         sensed_patches.restored_video(
-            work, video, patch, table.settings["stride"], sensed_patches.CLIP_LENGTH, "cpu"
+            work,
+            video,
+            patch,
+            table.settings["stride"],
+            sensed_patches.CLIP_LENGTH,
+            "cpu",
         )
         seconds.append(time.process_time() - start)
     return len(video) / min(seconds)
@@ -92,7 +113,9 @@ def frames_per_second(model: Model, table: Table, column: str, sequence: FrameSe
 def main() -> None:
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("runs", type=Path, help="folder of the trained systems")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of the shared clips")
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="folder of the shared clips"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
@@ -101,7 +124,10 @@ def main() -> None:
         for name in SYSTEMS:
             weights = options.runs / f"{name}-{task}.safetensors"
             if weights.is_file():
-                print(f"| {' | '.join(cells(name, task, weights, sequences))} |", flush=True)
+                print(
+                    f"| {' | '.join(cells(name, task, weights, sequences))} |",
+                    flush=True,
+                )
             else:
                 print(f"{weights}: no such file, left out", file=sys.stderr)
 

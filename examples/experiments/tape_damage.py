@@ -50,15 +50,33 @@ def with_dropouts(clip: Tensor, count: float, seed: int) -> tuple[Tensor, Tensor
     height, width = clip.shape[2:]
     result, shares = clip.clone(), torch.zeros_like(clip)
     for frame, share in zip(result[:, 0], shares[:, 0], strict=True):
-        for field, opacity in ((frame[parity::2], share[parity::2]) for parity in (0, 1)):
+        for field, opacity in (
+            (frame[parity::2], share[parity::2]) for parity in (0, 1)
+        ):
             for _ in range(rng.poisson(count)):
-                length = int(np.exp(rng.uniform(np.log(8), np.log(120))) * width / 720) + 4
-                row, column = rng.integers(0, height // 2 - 2), rng.integers(0, width - length // 2)
+                length = (
+                    int(np.exp(rng.uniform(np.log(8), np.log(120))) * width / 720) + 4
+                )
+                row, column = (
+                    rng.integers(0, height // 2 - 2),
+                    rng.integers(0, width - length // 2),
+                )
                 fade = np.minimum(1, np.arange(length, 0, -1) / (0.3 * length))
-                alpha = torch.from_numpy(rng.uniform(0.7, 1) * fade).float()[: width - column]
-                level = rng.uniform(0.8, 1) if rng.random() < BRIGHT else rng.uniform(0, 0.15)
-                dash = level + 0.05 * torch.from_numpy(rng.normal(size=len(alpha))).float()
-                rows = slice(row, row + 1 + (rng.random() < THICK)), slice(column, column + len(alpha))
+                alpha = torch.from_numpy(rng.uniform(0.7, 1) * fade).float()[
+                    : width - column
+                ]
+                level = (
+                    rng.uniform(0.8, 1)
+                    if rng.random() < BRIGHT
+                    else rng.uniform(0, 0.15)
+                )
+                dash = (
+                    level + 0.05 * torch.from_numpy(rng.normal(size=len(alpha))).float()
+                )
+                rows = (
+                    slice(row, row + 1 + (rng.random() < THICK)),
+                    slice(column, column + len(alpha)),
+                )
                 field[rows] = field[rows].lerp(dash, alpha)
                 opacity[rows] = torch.maximum(opacity[rows], alpha)
     return stored(result), shares
@@ -68,11 +86,15 @@ def mended(clip: Tensor) -> tuple[Tensor, int]:
     """Return a clip without its dropouts, and how many these were."""
     pictures = []
     for number, frame in enumerate(clip[:, 0]):
-        picture = av.VideoFrame.from_ndarray((255 * frame).round().byte().numpy(), format="gray")
+        picture = av.VideoFrame.from_ndarray(
+            (255 * frame).round().byte().numpy(), format="gray"
+        )
         picture.pts, picture.time_base = number, Fraction(1, 25)
         pictures.append(picture)
     tape = DropoutFilter(GREY, 0, lambda picture: True)
-    frames = [torch.from_numpy(planes_of(picture)[0]) for picture in tape.pictures(pictures)]
+    frames = [
+        torch.from_numpy(planes_of(picture)[0]) for picture in tape.pictures(pictures)
+    ]
     return torch.stack(frames)[:, None] / 255, sum(tape.counts.values())
 
 
@@ -81,10 +103,13 @@ def best(clip: Tensor, shares: Tensor) -> Tensor:
     result = clip.clone()
     for number in range(1, len(clip) - 1):
         for parity in (0, 1):
-            field, before, after = (255 * clip[number + offset, None, :, parity::2] for offset in (0, -1, 1))
+            field, before, after = (
+                255 * clip[number + offset, None, :, parity::2] for offset in (0, -1, 1)
+            )
             neighbours = torch.cat((before, after))
             dropouts = Dropouts(
-                (shares[number, None, :, parity::2] > 0).float(), field_motion(field, neighbours)
+                (shares[number, None, :, parity::2] > 0).float(),
+                field_motion(field, neighbours),
             )
             values, pixels = filled(neighbours, dropouts)
             result[number, 0, parity::2][pixels] = values[pixels] / 255
@@ -96,10 +121,16 @@ def rows(options: Namespace) -> Iterator[tuple[str, list[float]]]:
     for folder in (SLOW, FAST):
         for name, clip in woven_clips(options.data, folder, options.frames):
             result, count = mended(clip)
-            yield f"{name}, clean: filled; dropouts found", [psnr_of(result, clip), count]
+            yield (
+                f"{name}, clean: filled; dropouts found",
+                [psnr_of(result, clip), count],
+            )
             for strength in DROPOUTS:
                 figures = [judged(clip, strength, seed) for seed in SEEDS]
-                yield f"{name}, {strength} a field", [fmean(column) for column in zip(*figures, strict=True)]
+                yield (
+                    f"{name}, {strength} a field",
+                    [fmean(column) for column in zip(*figures, strict=True)],
+                )
 
 
 def judged(clip: Tensor, strength: float, seed: int) -> list[float]:

@@ -13,7 +13,9 @@ from vidrestore.pixels.linear_light import from_light, to_light
 
 def scene(frames: int = 1, height: int = 48, width: int = 64) -> Tensor:
     """Smooth shapes in all colours, the same in every frame."""
-    rows, columns = torch.meshgrid(torch.arange(height) / 7, torch.arange(width) / 7, indexing="ij")
+    rows, columns = torch.meshgrid(
+        torch.arange(height) / 7, torch.arange(width) / 7, indexing="ij"
+    )
     channels = [
         0.5 + 0.3 * torch.sin(rows * a) * torch.cos(columns * b)
         for a, b in ((1, 1.3), (0.6, 0.9), (1.7, 0.4))
@@ -29,7 +31,9 @@ def root_mean_square(difference: Tensor) -> float:
     return float(difference.square().mean().sqrt())
 
 
-@pytest.mark.parametrize(("task", "method"), [(task, each) for task in METHODS for each in METHODS[task]])
+@pytest.mark.parametrize(
+    ("task", "method"), [(task, each) for task in METHODS for each in METHODS[task]]
+)
 def test_a_method_gives_the_middle_frame_in_8_bits(task: str, method: Method) -> None:
     clip = scene(FRAMES) + 0.05 * uniform(FRAMES, 3, 48, 64)
     picture = method.middle(clip)
@@ -45,7 +49,9 @@ def test_the_dark_channel_prior_takes_off_haze_of_one_depth() -> None:
     airlight = torch.tensor([0.9, 0.85, 0.8]).view(3, 1, 1)
     hazy = 0.4 * clear + 0.6 * airlight
     hazy[..., 60:] = airlight  # where nothing is seen any more
-    restored = classical.dark_channel_prior(from_light(hazy), patch=9, omega=1.0, least=0.05, radius=8)
+    restored = classical.dark_channel_prior(
+        from_light(hazy), patch=9, omega=1.0, least=0.05, radius=8
+    )
     inner = (..., slice(None), slice(0, 35))  # of patches and squares that end before
     assert root_mean_square((to_light(restored) - clear)[inner]) < 0.02
 
@@ -55,7 +61,9 @@ def test_the_mean_of_a_square_is_of_what_lies_within_the_picture() -> None:
     means = classical.box_mean(clip, 2)
     for row, column in ((0, 0), (4, 5), (8, 3)):
         square = clip[1, 2, max(0, row - 2) : row + 3, max(0, column - 2) : column + 3]
-        assert float(means[1, 2, row, column]) == pytest.approx(float(square.mean()), abs=1e-6)
+        assert float(means[1, 2, row, column]) == pytest.approx(
+            float(square.mean()), abs=1e-6
+        )
 
 
 def test_a_median_is_that_of_its_window() -> None:
@@ -90,10 +98,15 @@ def test_both_medians_leave_what_stays_or_is_large() -> None:
 
 
 def test_wiener_undoes_a_blur_that_it_knows() -> None:
-    sharp = torch.full((1, 3, 48, 64), 0.5)  # along the borders, where the rules of continuing differ
-    sharp[..., 8:40, 8:56] = 0.1 + 0.8 * uniform(1, 3, 8, 12).repeat_interleave(4, 2).repeat_interleave(4, 3)
+    # along the borders, where the rules of continuing differ
+    sharp = torch.full((1, 3, 48, 64), 0.5)
+    sharp[..., 8:40, 8:56] = 0.1 + 0.8 * uniform(1, 3, 8, 12).repeat_interleave(
+        4, 2
+    ).repeat_interleave(4, 3)
     kernel = classical.disc(1.5)[None, None]
-    light = torch.nn.functional.pad(to_light(sharp), [2] * 4, mode="reflect").transpose(0, 1)
+    light = torch.nn.functional.pad(to_light(sharp), [2] * 4, mode="reflect").transpose(
+        0, 1
+    )
     blurred = from_light(torch.nn.functional.conv2d(light, kernel).transpose(0, 1))
     assert float(kernel.sum()) == pytest.approx(1)
     assert kernel[0, 0, 2].count_nonzero() == 3  # nothing two pixels from the middle
@@ -103,11 +116,16 @@ def test_wiener_undoes_a_blur_that_it_knows() -> None:
 
 def test_unsharp_masking_adds_the_share_of_what_blur_takes() -> None:
     clip = torch.full((1, 3, 21, 21), 0.2)
-    torch.testing.assert_close(classical.unsharp_masking(clip, sigma=1.0, amount=2.0), clip)
+    torch.testing.assert_close(
+        classical.unsharp_masking(clip, sigma=1.0, amount=2.0), clip
+    )
     clip[..., 10, 10] = 1.0
-    kept = torch.exp(-(torch.arange(-3, 4).float() ** 2) / 2).sum() ** -2  # under the blur
+    # under the blur
+    kept = torch.exp(-(torch.arange(-3, 4).float() ** 2) / 2).sum() ** -2
     sharpened = classical.unsharp_masking(clip, sigma=1.0, amount=0.5)
-    assert float(sharpened[0, 0, 10, 10]) == pytest.approx(float(1 + 0.4 * (1 - kept)), rel=1e-3)
+    assert float(sharpened[0, 0, 10, 10]) == pytest.approx(
+        float(1 + 0.4 * (1 - kept)), rel=1e-3
+    )
 
 
 def test_a_denoiser_takes_most_noise_off_and_little_from_a_clean_clip() -> None:
@@ -115,7 +133,9 @@ def test_a_denoiser_takes_most_noise_off_and_little_from_a_clean_clip() -> None:
     noise = 0.06 * torch.randn(clean.shape, generator=torch.Generator().manual_seed(2))
     noisy = (clean + noise).clamp(0, 1)
     (method,) = METHODS["denoise"]
-    assert root_mean_square(method.middle(noisy) - clean[0]) < 0.6 * root_mean_square(noisy - clean)
+    assert root_mean_square(method.middle(noisy) - clean[0]) < 0.6 * root_mean_square(
+        noisy - clean
+    )
     assert root_mean_square(method.middle(clean) - clean[0]) < 0.01
 
 

@@ -15,7 +15,9 @@ def correlation(one: Tensor, two: Tensor) -> float:
     return float(torch.corrcoef(torch.stack((one.flatten(), two.flatten())))[0, 1])
 
 
-@pytest.mark.parametrize("down, across", [(0.0, 0.0), (1.0, 1.0), (0.3, 3.0), (2.2, 0.1)])
+@pytest.mark.parametrize(
+    "down, across", [(0.0, 0.0), (1.0, 1.0), (0.3, 3.0), (2.2, 0.1)]
+)
 def test_blurred_noise_keeps_its_strength(down, across):
     noise = torch.randn(4, 120, 120, generator=torch.Generator().manual_seed(1))
     assert float(blurred(noise, down, across).std()) == pytest.approx(1, rel=0.05)
@@ -25,7 +27,9 @@ def test_blurred_noise_keeps_its_strength(down, across):
     ]
     for size, result in zip((down, across), near, strict=True):
         # of two blurs of one pixel's distance: exp(-1 / (4 size^2)), in the limit of wide ones
-        assert result == pytest.approx(np.exp(-1 / (4 * size**2)) if size >= 1 else 0.0, abs=0.06)
+        assert result == pytest.approx(
+            np.exp(-1 / (4 * size**2)) if size >= 1 else 0.0, abs=0.06
+        )
 
 
 def test_strength_follows_the_brightness_by_straight_lines():
@@ -36,13 +40,17 @@ def test_strength_follows_the_brightness_by_straight_lines():
 
 
 def test_colour_differences_share_one_kind_and_planes_have_their_sizes():
-    brightness = (torch.full((2, 96, 128), 120.0), *[torch.full((2, 48, 64), 120.0)] * 2)
+    brightness = (
+        torch.full((2, 96, 128), 120.0),
+        *[torch.full((2, 48, 64), 120.0)] * 2,
+    )
     ratios = []
     for seed in range(12):
         noise = coloured_noise(brightness, rng(seed))
         assert [plane.shape for plane in noise] == [plane.shape for plane in brightness]
         ratios.append(float(noise[1].std() / noise[2].std()))
-    assert np.median(np.abs(np.log(ratios))) < 0.15  # a quarter of the planes has a second grain
+    # a quarter of the planes has a second grain
+    assert np.median(np.abs(np.log(ratios))) < 0.15
 
 
 def test_noise_that_lingers_is_like_that_of_the_frame_before():

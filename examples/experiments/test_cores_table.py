@@ -7,8 +7,14 @@ import pytest
 
 
 def test_a_row_compares_one_worker_with_all_and_a_busy_machine(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["cores_table.py", "dehaze", "--small", "--repeat", "1", "--busy", "1"])
-    monkeypatch.setattr(cores_table, "cost_of", lambda work, source, threads: cost(work.frames, threads))
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["cores_table.py", "dehaze", "--small", "--repeat", "1", "--busy", "1"],
+    )
+    monkeypatch.setattr(
+        cores_table, "cost_of", lambda work, source, threads: cost(work.frames, threads)
+    )
     cores_table.main()
     _, _, row = capsys.readouterr().out.splitlines()
     assert row.split(" | ")[1:7] == ["7.00", "4.00", "1.75", "7.00", "8.00", "1.14"]
@@ -41,11 +47,15 @@ def test_an_unknown_work_is_an_error_that_names_those_there_are(monkeypatch, cap
     assert "there are: photograph 2 MP" in capsys.readouterr().err
 
 
-def test_what_eight_cores_could_work_on_is_counted_and_less_has_a_reason(monkeypatch, capsys):
+def test_what_eight_cores_could_work_on_is_counted_and_less_has_a_reason(
+    monkeypatch, capsys
+):
     monkeypatch.setattr(sys, "argv", ["cores_table.py", "--parts", "8"])
     cores_table.main()
     _, _, *rows = capsys.readouterr().out.splitlines()
     cells = [row.strip("| ").split(" | ") for row in rows]
     at_work = {task: (int(count), *reason) for task, _, _, _, count, *reason in cells}
     assert at_work["denoise"] == (8,) and at_work["dehaze"] == (8,)
-    assert 1 < at_work["deblur"][0] < 8 and at_work["deblur"][1].startswith("a frame takes ")
+    assert 1 < at_work["deblur"][0] < 8 and at_work["deblur"][1].startswith(
+        "a frame takes "
+    )

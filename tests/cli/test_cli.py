@@ -23,7 +23,15 @@ from vidrestore.cli import main, progress, weights_commands
 from vidrestore.cli.inputs import run_each
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import result_of
-from vidrestore.events import Event, Failed, Planned, Progressed, Started, Summary, Warned
+from vidrestore.events import (
+    Event,
+    Failed,
+    Planned,
+    Progressed,
+    Started,
+    Summary,
+    Warned,
+)
 from vidrestore.files.stopping import STOPS, stops_cleanly
 from vidrestore.jobs import frame_progress
 from vidrestore.pipeline.conversions import Changes
@@ -42,7 +50,9 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys):
     assert run("weights", "verify", "no-such-weights") == 1
     written = capsys.readouterr()
     assert written.out == ""
-    assert written.err.startswith("vidrestore: no weights named 'no-such-weights'; the manifest has: ")
+    assert written.err.startswith(
+        "vidrestore: no weights named 'no-such-weights'; the manifest has: "
+    )
     assert written.err.count("\n") == 1
 
 
@@ -50,7 +60,9 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys):
     "error",
     [
         MemoryError(),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes"),
+        RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes"
+        ),
         RuntimeError("can't start new thread"),
         RuntimeError("std::bad_alloc"),
         ImportError("_core.so: failed to map segment from shared object"),
@@ -64,11 +76,18 @@ def test_too_little_memory_is_one_line(error, monkeypatch, capsys):
     monkeypatch.setattr(command_line, "app", Mock(side_effect=error))
     assert run() == 1
     printed = capsys.readouterr().err
-    assert printed.startswith("vidrestore: there is too little memory") and printed.count("\n") == 1
+    assert (
+        printed.startswith("vidrestore: there is too little memory")
+        and printed.count("\n") == 1
+    )
 
 
 def test_an_error_of_the_system_is_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(command_line, "app", Mock(side_effect=OSError(errno.EIO, "broken", "a.safetensors")))
+    monkeypatch.setattr(
+        command_line,
+        "app",
+        Mock(side_effect=OSError(errno.EIO, "broken", "a.safetensors")),
+    )
     assert run() == 1
     line = "a.safetensors: can't be read or written (broken); check the disk, or the share that it is on"
     assert capsys.readouterr().err == f"vidrestore: {line}\n"
@@ -81,7 +100,9 @@ def test_a_bug_keeps_its_traceback(monkeypatch, error):
         main([])
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
+@pytest.mark.skipif(
+    os.name == "nt", reason="needs a signal that can be sent to one process"
+)
 def test_an_interrupted_command_ends_with_130_and_leaves_its_objects_unexamined():
     code = """
 import atexit, gc, time
@@ -99,7 +120,9 @@ main(["wait"])
     assert int(objects) < 1000
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at a raised SIGTERM")
+@pytest.mark.skipif(
+    os.name == "nt", reason="Windows ends a process at a raised SIGTERM"
+)
 @pytest.mark.parametrize("number", STOPS)
 def test_a_stop_while_the_commands_are_imported_is_one_line(number):
     code = f"""
@@ -142,16 +165,21 @@ with stops_cleanly(), listening() as tell:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
 @pytest.mark.parametrize("ignored", [False, True])
-def test_a_terminal_that_is_closed_stops_cleanly_and_under_nohup_not_at_all(tmp_path, ignored):
+def test_a_terminal_that_is_closed_stops_cleanly_and_under_nohup_not_at_all(
+    tmp_path, ignored
+):
     code = f"IGNORED, PLACE = {ignored}, {str(tmp_path / 'end')!r}\n{CLOSED}"
     process, terminal = os.forkpty()
     if process == 0:
-        os.execve(sys.executable, [sys.executable, "-c", code], os.environ | {"TERM": "xterm"})
+        os.execve(
+            sys.executable, [sys.executable, "-c", code], os.environ | {"TERM": "xterm"}
+        )
     assert os.read(terminal, 1 << 16)  # the bar is there
     os.close(terminal)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     assert (tmp_path / "end").read_text() == "cleaned up"
-    assert status == (0 if ignored else -signal.SIGINT)  # of KeyboardInterrupt, which `main` makes 130
+    # of KeyboardInterrupt, which `main` makes 130
+    assert status == (0 if ignored else -signal.SIGINT)
 
 
 def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch):
@@ -167,7 +195,9 @@ def test_a_deleted_current_folder_is_one_line_and_exit_code_1(tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()
     shell = f'cd "{folder}" && rmdir "{folder}" && exec "$0" -m vidrestore --version'
-    result = subprocess.run(["sh", "-c", shell, sys.executable], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ["sh", "-c", shell, sys.executable], capture_output=True, text=True, check=False
+    )
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("vidrestore: the current folder is gone")
     assert result.stderr.count("\n") == 1
@@ -180,10 +210,14 @@ def test_no_room_for_temporary_files_is_one_line_that_names_tmpdir(monkeypatch, 
     with pytest.raises(SystemExit) as end:
         main(["--version"])
     assert end.value.code == 1
-    assert capsys.readouterr().err.endswith("make room there, or name another with TMPDIR\n")
+    assert capsys.readouterr().err.endswith(
+        "make room there, or name another with TMPDIR\n"
+    )
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="needs a file that is always full"
+)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1(unbuffered):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
@@ -210,7 +244,9 @@ def test_a_broken_pipe_is_not_an_error(monkeypatch):
 def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys, repository):
     assert run("weights", "list", "--json") == 0
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    manifest = json.loads((repository / "weights" / "manifest.json").read_text(encoding="utf-8"))["weights"]
+    manifest = json.loads(
+        (repository / "weights" / "manifest.json").read_text(encoding="utf-8")
+    )["weights"]
     assert [entry["name"] for entry in entries] == [entry["name"] for entry in manifest]
 
 
@@ -218,7 +254,10 @@ def test_all_bundled_weights_are_open_by_their_cards(capsys):
     assert run("weights", "list", "--json") == 0
     for line in capsys.readouterr().out.splitlines():
         openness = json.loads(line)["openness"]
-        assert (openness["licence"], openness["osaid"]) == ("Apache-2.0", "Open Source AI"), line
+        assert (openness["licence"], openness["osaid"]) == (
+            "Apache-2.0",
+            "Open Source AI",
+        ), line
         assert openness["mof"] == "Class III (Open Model)"
         assert "vidrestore train" in openness["training_command"]
 
@@ -231,12 +270,18 @@ def test_all_bundled_weights_are_open_by_their_cards(capsys):
         ("MIT", {"data": "photos"}),
     ],
 )
-def test_weights_without_an_open_licence_or_a_recipe_are_not_called_open(licence, training):
-    card = Card("net", "dust", {}, "denoise", "0" * 64, 1, licence=licence, training=training)
+def test_weights_without_an_open_licence_or_a_recipe_are_not_called_open(
+    licence, training
+):
+    card = Card(
+        "net", "dust", {}, "denoise", "0" * 64, 1, licence=licence, training=training
+    )
     assert [card.openness()[key] for key in ("osaid", "mof")] == ["unknown", "unknown"]
 
 
-def test_weights_list_shows_the_task_and_the_parameters_of_each(capsys, monkeypatch, tmp_path):
+def test_weights_list_shows_the_task_and_the_parameters_of_each(
+    capsys, monkeypatch, tmp_path
+):
     here = Card(
         "dust-denoise",
         "dust",
@@ -299,13 +344,19 @@ def test_weights_import_wants_its_config_as_a_json_object(capsys, tmp_path):
 # How events are shown
 
 JOB: list[Event] = [
-    Started("in.mp4", output="out.mp4", task="denoise", model="dust-denoise", device="cpu"),
+    Started(
+        "in.mp4", output="out.mp4", task="denoise", model="dust-denoise", device="cpu"
+    ),
     Planned("in.mp4", frames=60, scenes=1, clips=4),
     Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=1_500_000_000),
     Warned("in.mp4", "captions are dropped", frame=7),
     Progressed("in.mp4", done=60, total=60, seconds=6.0),
     Summary(
-        "in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="the source is damaged: frame 9 is missing"
+        "in.mp4",
+        output="out.mp4",
+        frames=60,
+        seconds=6.0,
+        damage="the source is damaged: frame 9 is missing",
     ),
 ]
 
@@ -316,7 +367,9 @@ def show(events: list[Event], *, json: bool = False, quiet: bool = False) -> Non
             listener(event)
 
 
-def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdout(capsys):
+def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdout(
+    capsys,
+):
     show(JOB)
     written = capsys.readouterr()
     assert written.out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
@@ -337,7 +390,11 @@ def test_plain_lines_come_at_most_every_ten_seconds(monkeypatch):
     for second in range(35):
         clock[0] = float(second)
         listener(Progressed("-", done=second, seconds=float(second)))
-    assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["10", "20", "30"]
+    assert [line.split()[2] for line in stream.getvalue().splitlines()] == [
+        "10",
+        "20",
+        "30",
+    ]
 
 
 def test_quiet_leaves_errors_and_damage(capsys):
@@ -351,12 +408,18 @@ def test_quiet_leaves_errors_and_damage(capsys):
 
 
 def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys):
-    scenes = Scene(0, 40, (25.0,) * 3, (19.8,) * 3), Scene(40, 60, (0.0,) * 3, (2.0,) * 3)
+    scenes = (
+        Scene(0, 40, (25.0,) * 3, (19.8,) * 3),
+        Scene(40, 60, (0.0,) * 3, (2.0,) * 3),
+    )
     for shown in (scenes, scenes[:1]):
-        show([Summary("in.mp4", output="out.mp4", frames=60, seconds=6.0, scenes=shown)])
+        show(
+            [Summary("in.mp4", output="out.mp4", frames=60, seconds=6.0, scenes=shown)]
+        )
     line = "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps; noise: luma 19.8, coarse; chroma 19.8, coarse"
     assert (
-        capsys.readouterr().out == f"{line.replace('noise:', 'noise in the longest of 2 scenes:')}\n{line}\n"
+        capsys.readouterr().out
+        == f"{line.replace('noise:', 'noise in the longest of 2 scenes:')}\n{line}\n"
     )
 
 
@@ -370,7 +433,9 @@ def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys)
 )
 def test_the_last_line_shows_how_much_a_task_on_pictures_changed(mean, words):
     changes = Changes(frames=2, total=2 * mean)
-    done = Summary("a.mp4", output="b.mp4", frames=2, seconds=1.0, changes=(("derain", changes),))
+    done = Summary(
+        "a.mp4", output="b.mp4", frames=2, seconds=1.0, changes=(("derain", changes),)
+    )
     assert result_of(done) == f"2 frames in 1.0 s, 2.0 fps; {words}"
 
 
@@ -385,11 +450,13 @@ def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypa
             clock[0] = 10.0 + 0.25 * number if number < 20 else 30.0
             yield number
 
-    list(frame_progress.counted(frames(), "a.mp4", 41, "restore", events.append))  # 41, says the container
+    # 41, says the container
+    list(frame_progress.counted(frames(), "a.mp4", 41, "restore", events.append))
     assert events[0] == replace(events[0], done=0, total=41, seconds=0.0, settled=False)
     early = {event.done: event.eta for event in events if event.done < 20}
     assert early[1] is None
-    assert early[11] == pytest.approx(30 / 11 * 12.5)  # 30 frames are left, and 11 took 12.5 seconds
+    # 30 frames are left, and 11 took 12.5 seconds
+    assert early[11] == pytest.approx(30 / 11 * 12.5)
     assert (events[-1].done, events[-1].total, events[-1].eta) == (40, 40, 0.0)
 
 
@@ -411,7 +478,11 @@ with listening(json={json_lines}) as listener:
     listener(Summary("a.mp4", output="b.mp4", frames=2, seconds=2.0))
 """
     stdout, shown = on_terminal(code)
-    events = [json.loads(line)["event"] for line in stdout.splitlines()] if json_lines else []
+    events = (
+        [json.loads(line)["event"] for line in stdout.splitlines()]
+        if json_lines
+        else []
+    )
     assert events == (["progress", "done"] if json_lines else [])
     assert json_lines or stdout == "a.mp4 -> b.mp4: 2 frames in 2.0 s, 1.0 fps\n"
     assert "1/2 frames" in shown
@@ -419,7 +490,13 @@ with listening(json={json_lines}) as listener:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")],
+    [
+        (4.24, "4.2 s"),
+        (59.9, "59.9 s"),
+        (187, "3:07"),
+        (3599.6, "1:00:00"),
+        (3750, "1:02:30"),
+    ],
 )
 def test_lengths_of_time_read_well(seconds, text):
     assert event_log.length_of_time(seconds) == text
@@ -469,24 +546,46 @@ def test_the_exit_code_of_a_batch_is_that_of_the_worst(outcomes, code, capsys):
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        ("--preset potato", "--preset potato: libx264 has no such preset; expected ultrafast, superfast"),
-        ("--encoder libsvtav1 --preset potato -o out.mkv", "libsvtav1 has no such preset; expected -1 to 13"),
+        (
+            "--preset potato",
+            "--preset potato: libx264 has no such preset; expected ultrafast, superfast",
+        ),
+        (
+            "--encoder libsvtav1 --preset potato -o out.mkv",
+            "libsvtav1 has no such preset; expected -1 to 13",
+        ),
         ("--encoder potato", "no encoder 'potato'; this version has: libx264"),
-        ("--preset tape", "the encoder's speeds; recipes for kinds of videos are in examples/README.md"),
+        (
+            "--preset tape",
+            "the encoder's speeds; recipes for kinds of videos are in examples/README.md",
+        ),
         ("--cfr 25", "is for a pipe"),
         ("--fps 30", "--fps 30 is for pictures"),
-        ("--model foo", "no weights named 'foo'; the manifest has for denoise: dust-denoise, dust-mh-"),
+        (
+            "--model foo",
+            "no weights named 'foo'; the manifest has for denoise: dust-denoise, dust-mh-",
+        ),
     ],
 )
 def test_odd_values_get_a_sentence(option, sentence, tmp_path, capsys, monkeypatch):
     write_video(tmp_path / "in.mp4", 2, codec="libx264")
     monkeypatch.chdir(tmp_path)
-    assert run("denoise", "in.mp4", *option.split()) == (1 if "--model" in option else 2)
+    assert run("denoise", "in.mp4", *option.split()) == (
+        1 if "--model" in option else 2
+    )
     printed = capsys.readouterr().err
     assert sentence in printed and "avcodec" not in printed
 
 
-TIMES = {"90": 90, "1m30s": 90, "1:30": 90, "90s": 90, "1h2m": 3720, "2m": 120, "1:02:03.5": 3723.5}
+TIMES = {
+    "90": 90,
+    "1m30s": 90,
+    "1:30": 90,
+    "90s": 90,
+    "1h2m": 3720,
+    "2m": 120,
+    "1:02:03.5": 3723.5,
+}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [*TIMES.items(), ("0.5s", 0.5)])

@@ -26,7 +26,9 @@ def with_properties(avif: bytes, *properties: bytes) -> bytes:
         bytearray(avif),
         {kind: avif.index(kind) - 4 for kind in (b"meta", b"iprp", b"ipco", b"ipma")},
     )
-    sizes = {kind: struct.unpack_from(">I", avif, place)[0] for kind, place in places.items()}
+    sizes = {
+        kind: struct.unpack_from(">I", avif, place)[0] for kind, place in places.items()
+    }
     mdat = avif.index(b"mdat") + 4
     offset = data.index(struct.pack(">I", mdat), places[b"meta"])  # of the item's data
     struct.pack_into(">I", data, offset, mdat + shift)
@@ -34,11 +36,15 @@ def with_properties(avif: bytes, *properties: bytes) -> bytes:
     struct.pack_into(">I", data, places[b"meta"], sizes[b"meta"] + shift)
     struct.pack_into(">I", data, places[b"iprp"], sizes[b"iprp"] + shift)
     struct.pack_into(">I", data, places[b"ipma"], sizes[b"ipma"] + len(properties))
-    struct.pack_into(">I", data, places[b"ipco"], sizes[b"ipco"] + shift - len(properties))
+    struct.pack_into(
+        ">I", data, places[b"ipco"], sizes[b"ipco"] + shift - len(properties)
+    )
     first, data[count] = 1 + data[count], data[count] + len(properties)
     associations = bytes(0x80 | first + number for number in range(len(properties)))
     stop = places[b"ipco"] + sizes[b"ipco"]
-    return bytes(data[:stop] + b"".join(properties) + data[stop:end] + associations + data[end:])
+    return bytes(
+        data[:stop] + b"".join(properties) + data[stop:end] + associations + data[end:]
+    )
 
 
 def rgb(path: Path) -> NDArray[np.uint8]:
@@ -46,7 +52,8 @@ def rgb(path: Path) -> NDArray[np.uint8]:
         return next(opened.decode(video=0)).to_ndarray(format="rgb24")
 
 
-TURN, MIRROR = box(b"irot", b"\1"), box(b"imir", b"\1")  # a quarter counter-clockwise; left and right
+# a quarter counter-clockwise; left and right
+TURN, MIRROR = box(b"irot", b"\1"), box(b"imir", b"\1")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,8 @@ def test_an_avif_becomes_an_upright_png(given, properties, upright):
     assert run(photo) == 0
     before, after = rgb(plain).astype(float), rgb(photo.with_name("still.denoised.png"))
     assert upright(before).shape == after.shape
-    assert np.abs(upright(before) - after).mean() < 6  # its chroma is halved in other places
+    # its chroma is halved in other places
+    assert np.abs(upright(before) - after).mean() < 6
 
 
 def test_an_avif_keeps_its_profile_and_names_what_is_not_read(given, capsys):
@@ -76,7 +84,8 @@ def test_an_avif_keeps_its_profile_and_names_what_is_not_read(given, capsys):
     photo.write_bytes(with_properties(photo.read_bytes(), profile, alpha))
     assert run(photo) == 0
     assert (
-        "the transparency of VP8, VP9 or AVIF, which encoding it again leaves out" in capsys.readouterr().err
+        "the transparency of VP8, VP9 or AVIF, which encoding it again leaves out"
+        in capsys.readouterr().err
     )
     assert read_notes(str(photo.with_name("still.denoised.png"))).profile == PROFILE
     assert run(photo, "-o", photo.with_name("strict.png"), "--strict") == 1
@@ -89,7 +98,9 @@ def test_an_avif_keeps_its_profile_and_names_what_is_not_read(given, capsys):
         (b"av01Color", b"gridColor", "a picture in tiles"),
     ],
 )
-def test_an_avif_that_is_more_than_one_picture_is_refused_by_name(given, capsys, old, new, words):
+def test_an_avif_that_is_more_than_one_picture_is_refused_by_name(
+    given, capsys, old, new, words
+):
     photo = given("still.avif")
     photo.write_bytes(photo.read_bytes().replace(old, new))
     assert run(photo) == 1
@@ -99,8 +110,12 @@ def test_an_avif_that_is_more_than_one_picture_is_refused_by_name(given, capsys,
 @pytest.mark.parametrize("pix_fmt", ["bgr24", "bgra", "rgb565le", "gray"])
 def test_a_bmp_becomes_a_png_of_the_same_samples(tmp_path, pix_fmt):
     steps = np.arange(48 * 64, dtype=np.uint32).reshape(48, 64) * 7 % 32 * 8
-    shape = steps if pix_fmt == "gray" else np.stack([steps, steps[::-1], 248 - steps], -1)
-    frame = av.VideoFrame.from_ndarray(shape.astype(np.uint8), "gray" if pix_fmt == "gray" else "rgb24")
+    shape = (
+        steps if pix_fmt == "gray" else np.stack([steps, steps[::-1], 248 - steps], -1)
+    )
+    frame = av.VideoFrame.from_ndarray(
+        shape.astype(np.uint8), "gray" if pix_fmt == "gray" else "rgb24"
+    )
     photo = tmp_path / "a.bmp"
     photo.write_bytes(encoded("bmp", frame.reformat(format=pix_fmt)))
     assert run(photo) == 0

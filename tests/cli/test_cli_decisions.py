@@ -36,12 +36,22 @@ from vidrestore.events import Planned, Progressed, Summary
             "--encoder libx265 -o OUT.mkv",
             r"libx265 crf \d+ \(as asked\), \.mkv \(as named\)",
         ),
-        ("in.mp4 libx264 yuv420p", "", r"libx264 crf \d+ \(the source's codec\), \.mp4 \(the source's\)"),
-        ("in.mkv ffv1 yuv420p", "-o OUT.mp4", r"libx264 crf \d+ \(ffv1 isn't usual in \.mp4\)"),
+        (
+            "in.mp4 libx264 yuv420p",
+            "",
+            r"libx264 crf \d+ \(the source's codec\), \.mp4 \(the source's\)",
+        ),
+        (
+            "in.mkv ffv1 yuv420p",
+            "-o OUT.mp4",
+            r"libx264 crf \d+ \(ffv1 isn't usual in \.mp4\)",
+        ),
     ],
     ids=["container", "lossless", "asked", "kept", "codec"],
 )
-def test_a_line_names_encoder_and_container_and_why(tmp_path, capsys, monkeypatch, source, options, line):
+def test_a_line_names_encoder_and_container_and_why(
+    tmp_path, capsys, monkeypatch, source, options, line
+):
     monkeypatch.chdir(tmp_path)
     name, codec, pix_fmt = source.split()
     write_video(tmp_path / name, 3, codec, pix_fmt, (64, 64))
@@ -66,7 +76,9 @@ def test_python_logs_events_at_their_levels(tmp_path, caplog):
     rich_video(tmp_path / "in.mov", extras())
     vidrestore.restore(tmp_path / "in.mov", tmp_path / "%04d.png", task="<identity>")
     levels = {
-        record.levelname: record.getMessage() for record in caplog.records if record.name == "vidrestore"
+        record.levelname: record.getMessage()
+        for record in caplog.records
+        if record.name == "vidrestore"
     }
     assert levels.keys() == {"DEBUG", "INFO", "WARNING"}
     assert "left out: audio, chapters" in levels["WARNING"]
@@ -80,7 +92,11 @@ def test_the_time_of_a_stage_is_logged_once(caplog):
     log(Planned("a", 2))  # does not end a stage
     log(Progressed("a", 0, 2, stage="join"))
     log(Summary("a", "b", 2, 1.0))
-    took = [record.getMessage() for record in caplog.records if "took" in record.getMessage()]
+    took = [
+        record.getMessage()
+        for record in caplog.records
+        if "took" in record.getMessage()
+    ]
     assert [line.split(" took")[0] for line in took] == ["a: restoring", "a: joining"]
 
 
@@ -98,13 +114,18 @@ with stops_cleanly(), listening() as tell:
 """
     _, shown = on_terminal(code)
     plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
-    assert "0/44 frames, waiting for the first clip, memory 0.30 GB 0:00:00" in plain and "0:00:01" in plain
+    assert (
+        "0/44 frames, waiting for the first clip, memory 0.30 GB 0:00:00" in plain
+        and "0:00:01" in plain
+    )
     assert "\r\x1b[Kvidrestore: stopping" in shown  # in place of the bar
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
 @pytest.mark.parametrize("columns, has_bar", [(80, False), (120, True)])
-def test_the_clock_runs_on_after_a_finished_stage_and_text_wins_over_a_short_bar(columns, has_bar):
+def test_the_clock_runs_on_after_a_finished_stage_and_text_wins_over_a_short_bar(
+    columns, has_bar
+):
     code = f"""
 import time
 from rich.console import Console
@@ -143,7 +164,8 @@ def test_a_bar_is_legible_on_light_and_on_dark_terminals(part):
             for each in style.color.get_truecolor().normalized
         ]
         light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
-        assert min(1.05 / light, light / 0.05) >= 3  # the contrast that WCAG asks of graphics
+        # the contrast that WCAG asks of graphics
+        assert min(1.05 / light, light / 0.05) >= 3
 
 
 @pytest.mark.parametrize("words", ["--help", "denoise --help", "weights list --help"])
@@ -153,5 +175,7 @@ def test_help_is_legible_on_light_and_on_dark_terminals(words, capsys, monkeypat
     monkeypatch.delenv("NO_COLOR", raising=False)
     with pytest.raises(SystemExit):
         main(words.split())
-    used = set(";".join(re.findall(r"\x1b\[([\d;]+)m", capsys.readouterr().out)).split(";"))
+    used = set(
+        ";".join(re.findall(r"\x1b\[([\d;]+)m", capsys.readouterr().out)).split(";")
+    )
     assert {"1"} <= used <= {"0", "1", "2", "35"}  # bold, dim, magenta

@@ -19,7 +19,9 @@ def moment(time: int) -> np.ndarray:
     """Smooth shapes that move two columns from each field to the next."""
     rows, columns = np.mgrid[0 : SIZE[0], 0 : SIZE[1]]
     place = columns - 2 * time
-    return np.asarray(128 + 60 * np.sin(place / 7 + rows / 9) + 30 * np.sin(place / 3), np.uint8)
+    return np.asarray(
+        128 + 60 * np.sin(place / 7 + rows / 9) + 30 * np.sin(place / 3), np.uint8
+    )
 
 
 def write(path: Path, step: int, first: int) -> Path:
@@ -43,32 +45,55 @@ def error(frame: Frame, time: int) -> float:
 
 
 @pytest.mark.parametrize(
-    "step, first, order", [(1, 1, "top field first"), (1, 0, "bottom field first"), (0, 0, None)]
+    "step, first, order",
+    [(1, 1, "top field first"), (1, 0, "bottom field first"), (0, 0, None)],
 )
-def test_combs_are_measured_and_removed_unless_they_are_to_stay(tmp_path, capsys, step, first, order):
+def test_combs_are_measured_and_removed_unless_they_are_to_stay(
+    tmp_path, capsys, step, first, order
+):
     source = write(tmp_path / "in.mkv", step, first)
     assert run(source, "--lossless") == 0
     printed = capsys.readouterr().err
     assert "warning" not in printed
-    assert (f"deinterlaced (looks interlaced, {order})" in printed) == (order is not None)
+    assert (f"deinterlaced (looks interlaced, {order})" in printed) == (
+        order is not None
+    )
     assert ("deinterlaced" in printed) == (order is not None)
     (_, before), (_, after) = frames(source), frames(tmp_path / "in.denoised.mkv")
     if order:
         assert [frame.pts for frame in after] == [frame.pts for frame in before]
         forced = "tff" if first else "bff"
-        assert run(source, "--scan", forced, "-o", tmp_path / "asked.mkv", "--lossless") == 0
+        assert (
+            run(source, "--scan", forced, "-o", tmp_path / "asked.mkv", "--lossless")
+            == 0
+        )
         assert f"deinterlaced ({order}, as asked)" in capsys.readouterr().err
-        for number, old, *both in zip(count(), before, after, frames(tmp_path / "asked.mkv")[1]):
-            assert all(error(new, 2 * number) < error(old, 2 * number) / 3 for new in both)
-    assert run(source, "--scan", "progressive", "-o", tmp_path / "combed.mkv", "--lossless") == 0
+        for number, old, *both in zip(
+            count(), before, after, frames(tmp_path / "asked.mkv")[1]
+        ):
+            assert all(
+                error(new, 2 * number) < error(old, 2 * number) / 3 for new in both
+            )
+    assert (
+        run(
+            source, "--scan", "progressive", "-o", tmp_path / "combed.mkv", "--lossless"
+        )
+        == 0
+    )
     assert "frames left whole (as asked)" in capsys.readouterr().err
-    np.testing.assert_array_equal(frames(tmp_path / "combed.mkv")[1][3].planes[0], before[3].planes[0])
+    np.testing.assert_array_equal(
+        frames(tmp_path / "combed.mkv")[1][3].planes[0], before[3].planes[0]
+    )
 
 
 def test_marked_video_is_deinterlaced_by_itself_and_the_reason_said(tmp_path, capsys):
     write_video(tmp_path / "in.avi", 4, "libx264", options={"x264-params": "tff=1"})
     assert run(tmp_path / "in.avi") == 0
-    assert "deinterlaced (marked interlaced, bottom field first)" in capsys.readouterr().err  # x264's default
+    # x264's default
+    assert (
+        "deinterlaced (marked interlaced, bottom field first)"
+        in capsys.readouterr().err
+    )
     assert not frames(tmp_path / "in.denoised.mkv")[0].info.video.interlaced
     for scan in ("progressive", "film"):
         assert run(tmp_path / "in.avi", "--scan", scan, "--double-rate") == 2
@@ -93,7 +118,10 @@ def test_a_part_at_double_rate_has_the_frames_of_the_full_video(tmp_path):
     assert run(source, *common, "-o", tmp_path / "whole.mkv") == 0
     part = ("--start", "0.1", "--duration", "0.14")  # from the second field of frame 2
     assert run(source, *common, *part, "-o", tmp_path / "part.mkv") == 0
-    (_, whole), (_, found) = frames(tmp_path / "whole.mkv"), frames(tmp_path / "part.mkv")
+    (_, whole), (_, found) = (
+        frames(tmp_path / "whole.mkv"),
+        frames(tmp_path / "part.mkv"),
+    )
     assert len(found) == 7
     for one, other in zip(found, whole[5:12], strict=True):
         np.testing.assert_array_equal(one.planes[0], other.planes[0])

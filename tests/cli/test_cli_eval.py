@@ -27,7 +27,10 @@ BICUBIC = ("--suite", "vsr-table3", "--systems", "bicubic", "--data")
 def write_avenue(folder: Path, frames: int = 1) -> None:
     rows, columns = np.mgrid[:180, :320] / 20
     for number in range(frames):
-        picture = [128 + 90 * np.sin(rows + number / 4 + channel) * np.cos(columns) for channel in range(3)]
+        picture = [
+            128 + 90 * np.sin(rows + number / 4 + channel) * np.cos(columns)
+            for channel in range(3)
+        ]
         write_rgb(
             folder / "testing" / "frames" / "01" / f"{number:03d}.png",
             np.stack(picture).clip(0, 255).astype(np.uint8),
@@ -41,7 +44,10 @@ def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path, cap
     assert run(*line, "--json", files[0], "--csv", files[1]) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert lines[0].startswith("VSR-Transformer, Table 3") and "arXiv 2106.06847" in lines[0]
+    assert (
+        lines[0].startswith("VSR-Transformer, Table 3")
+        and "arXiv 2106.06847" in lines[0]
+    )
     assert lines[1].split() == [
         "system",
         "on",
@@ -49,16 +55,28 @@ def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path, cap
     ]
     found = json.loads(files[0].read_text())
     average = next(
-        row for row in found["rows"] if row["system"] == "Bicubic" and row["on"].endswith("average")
+        row
+        for row in found["rows"]
+        if row["system"] == "Bicubic" and row["on"].endswith("average")
     )
-    assert f"Bicubic  Vid4, clip average   {average['measured']['psnr']:.2f}  23.78" in said.out
+    assert (
+        f"Bicubic  Vid4, clip average   {average['measured']['psnr']:.2f}  23.78"
+        in said.out
+    )
     assert any(line.startswith("EDVR-L") and "27.35" in line for line in lines)
     assert "- frames cropped to multiples of 4" in said.out
     assert [clip["clip"] for clip in found["clips"]] == list(VID4)
     assert len(found["clips"][0]["frames"]["psnr"]) == 1
     rows = csv.DictReader(files[1].read_text().splitlines())
-    line = next(row for row in rows if row["system"] == "Bicubic" and row["on"].endswith("average"))
-    assert (float(line["psnr"]), float(line["psnr_published"])) == (average["measured"]["psnr"], 23.78)
+    line = next(
+        row
+        for row in rows
+        if row["system"] == "Bicubic" and row["on"].endswith("average")
+    )
+    assert (float(line["psnr"]), float(line["psnr_published"])) == (
+        average["measured"]["psnr"],
+        23.78,
+    )
     assert said.err == "Vid4: calendar (1 of 4)\n"  # the others follow at once
 
 
@@ -76,7 +94,10 @@ def test_what_is_missing_is_an_error_with_the_layout_that_is_expected(tmp_path, 
     assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1
     assert "no such folder" in capsys.readouterr().err
     assert run("--suite", "vsr-table30") == 2
-    assert "no suite named 'vsr-table30' (did you mean vsr-table3" in capsys.readouterr().err
+    assert (
+        "no suite named 'vsr-table30' (did you mean vsr-table3"
+        in capsys.readouterr().err
+    )
     assert run("--suite", "bundled", "--systems", "dust") == 2
     assert "choose rows of a paper's table" in capsys.readouterr().err
     assert run("--suite", "bundled", "video.mp4") == 2
@@ -106,11 +127,16 @@ def test_what_would_be_written_over_a_video_is_refused(tmp_path, capsys):
     video = tmp_path / "a.mp4"
     video.write_bytes(b"a video")
     assert run("--reference", video, "--json", video, tmp_path / "b.mp4") == 1
-    assert f"{video}: --json writes a file, whose name must end with .json" in capsys.readouterr().err
+    assert (
+        f"{video}: --json writes a file, whose name must end with .json"
+        in capsys.readouterr().err
+    )
     assert video.read_bytes() == b"a video"
 
 
-def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path, capsys, monkeypatch):
+def test_one_file_that_can_not_be_written_does_not_cost_the_others(
+    tmp_path, capsys, monkeypatch
+):
     write_vid4(tmp_path)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
 
@@ -126,20 +152,33 @@ def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path, cap
     assert files[1].stat().st_size and files[2].stat().st_size
 
 
-def test_names_that_are_not_text_and_infinite_metrics_are_shown_and_written(tmp_path, capsys, monkeypatch):
-    row = Row("denoise", "video [a]\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0}, "[red]")
-    clip = ClipMetrics("denoise", "videos", "", "video [a]\udcff.mkv", {"psnr": (math.inf, 30.0)})
+def test_names_that_are_not_text_and_infinite_metrics_are_shown_and_written(
+    tmp_path, capsys, monkeypatch
+):
+    row = Row(
+        "denoise", "video [a]\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0}, "[red]"
+    )
+    clip = ClipMetrics(
+        "denoise", "videos", "", "video [a]\udcff.mkv", {"psnr": (math.inf, 30.0)}
+    )
     made = Result("reference", "Videos", "before", (row,), clips=(clip,))
-    monkeypatch.setattr("vidrestore.lab.evaluation.evaluate", lambda suite, **settings: made)
+    monkeypatch.setattr(
+        "vidrestore.lab.evaluation.evaluate", lambda suite, **settings: made
+    )
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
     options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
     assert run("--reference", "clean", "video", *options) == 0
     assert "denoise  [red]    video [a]\\udcff.mkv  inf" in capsys.readouterr().out
     found = json.loads(files[0].read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("video [a]\udcff.mkv", {"psnr": None})
+    assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == (
+        "video [a]\udcff.mkv",
+        {"psnr": None},
+    )
     assert found["clips"][0]["frames"] == {"psnr": [None, 30.0]}
-    assert "nan" not in files[2].read_text(encoding="utf-8") and files[1].read_text(encoding="utf-8")
+    assert "nan" not in files[2].read_text(encoding="utf-8") and files[1].read_text(
+        encoding="utf-8"
+    )
 
 
 def test_one_folder_does_not_pass_for_several_test_sets(tmp_path, capsys):
@@ -152,7 +191,11 @@ def test_one_folder_does_not_pass_for_several_test_sets(tmp_path, capsys):
 
 
 def tiny_dust(folder: Path, name: str, family: str = "dust", **config: object) -> Path:
-    settings = ({"atoms": 256} if family == "dust" else {}) | {"patch": 16, "measurements": 51} | config
+    settings = (
+        ({"atoms": 256} if family == "dust" else {})
+        | {"patch": 16, "measurements": 51}
+        | config
+    )
     path = folder / f"{name}.safetensors"
     network = build_network(family, settings)
     save_model(path, network, family=family, config=settings, task="recover")
@@ -161,17 +204,27 @@ def tiny_dust(folder: Path, name: str, family: str = "dust", **config: object) -
 
 def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path):
     write_avenue(tmp_path)
-    files = [tiny_dust(tmp_path, "one", kind="printed"), tiny_dust(tmp_path, "four", kind="printed", heads=4)]
-    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=list(map(str, files)))
+    files = [
+        tiny_dust(tmp_path, "one", kind="printed"),
+        tiny_dust(tmp_path, "four", kind="printed", heads=4),
+    ]
+    found = evaluate(
+        "dust-table4", data=tmp_path, sets=["avenue"], weights=list(map(str, files))
+    )
     rows = {(row.system, row.on): row for row in found.rows}
     for system, weights in (("DUST", "one"), ("MH-DUST", "four")):
         row = rows[system, "Avenue, CS rate 0.2"]
         assert row.weights == weights and row.count == 1 and row.measured["psnr"] > 5
         assert (
-            not rows[system, "Avenue, CS rate 0.1"].measured and rows[system, "Avenue, CS rate 0.1"].reference
+            not rows[system, "Avenue, CS rate 0.1"].measured
+            and rows[system, "Avenue, CS rate 0.1"].reference
         )
-    assert rows["ViT", "Avenue, CS rate 0.2"].reference == {"psnr": 36.71, "ssim": 0.9732}
-    assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows  # nothing published, nothing measured
+    assert rows["ViT", "Avenue, CS rate 0.2"].reference == {
+        "psnr": 36.71,
+        "ssim": 0.9732,
+    }
+    # nothing published, nothing measured
+    assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows
 
 
 def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path):
@@ -180,10 +233,17 @@ def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path):
     for folder, blocks in (("a", 1), ("lr=1e-4", 2)):
         (tmp_path / folder).mkdir()
         files.append(tiny_dust(tmp_path / folder, "own", kind="printed", blocks=blocks))
-    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(files[0]), *map(str, files)])
+    found = evaluate(
+        "dust-table4",
+        data=tmp_path,
+        sets=["avenue"],
+        weights=[str(files[0]), *map(str, files)],
+    )
     rows = {row.weights: row.measured["psnr"] for row in found.rows if row.measured}
     assert list(rows) == list(map(str, files)) and len({*rows.values()}) == 2
-    alone = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[f"avenue={files[1]}"])
+    alone = evaluate(
+        "dust-table4", data=tmp_path, sets=["avenue"], weights=[f"avenue={files[1]}"]
+    )
     measured = {row.weights: row.measured["psnr"] for row in alone.rows if row.measured}
     assert measured == {"own": rows[str(files[1])]}
 
@@ -192,7 +252,9 @@ def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measure
     tmp_path, capsys, monkeypatch
 ):
     decoder = "vidrestore.lab.papers.sensed_patches.gray_video"
-    monkeypatch.setattr(decoder, lambda sequence, lines: pytest.fail("a video was decoded"))
+    monkeypatch.setattr(
+        decoder, lambda sequence, lines: pytest.fail("a video was decoded")
+    )
     write_avenue(tmp_path)
     arguments = ("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue")
     assert run(*arguments, "--weights", "dust-denoise") == 2
@@ -206,20 +268,28 @@ def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measure
 SMALL: dict[str, dict[str, object]] = {  # instead of 1024 atoms and a hundred layers
     "algorithm1": {"atoms": 256, "iterations": 2},
     "sista": {"atoms": 256, "layers": 2},
-    **{family: {"atoms": 256} for family in ("sista-rnn", "l1-l1-rnn", "reweighted-rnn")},
+    **{
+        family: {"atoms": 256}
+        for family in ("sista-rnn", "l1-l1-rnn", "reweighted-rnn")
+    },
 }
 
 
-@pytest.mark.parametrize("family", [family for family in PATCH_FAMILIES if family != "dust"])
+@pytest.mark.parametrize(
+    "family", [family for family in PATCH_FAMILIES if family != "dust"]
+)
 def test_every_family_that_dust_is_held_against_takes_part(tmp_path, family):
     write_avenue(tmp_path)
     path = tiny_dust(tmp_path, "own", family, **SMALL.get(family, {}))
     found = evaluate("dust-table6", data=tmp_path, weights=[str(path)])
     rows = [row for row in found.rows if row.measured]
-    assert [row.on for row in rows] == [f"Avenue, sigma {sigma}" for sigma in (10, 20, 50, 100)]
+    assert [row.on for row in rows] == [
+        f"Avenue, sigma {sigma}" for sigma in (10, 20, 50, 100)
+    ]
     published = read_table("dust-table6").sets[0].published
     assert rows[0].reference == (published[family][0] if family in published else {})
-    assert rows[0].weights == "own" and rows[0].measured != rows[-1].measured  # the noise reaches it
+    # the noise reaches it
+    assert rows[0].weights == "own" and rows[0].measured != rows[-1].measured
 
 
 def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path):
@@ -231,22 +301,35 @@ def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path):
         systems=["dust-any-sigma", "given"],
         weights=["dust-denoise"],
     )
-    assert found.notes == ("dust-denoise: not the paper's network, but its variant for every sigma",)
+    assert found.notes == (
+        "dust-denoise: not the paper's network, but its variant for every sigma",
+    )
     gains = {
         row.on: row.measured["psnr"]
         for row in found.rows
         if row.system == "DUST for every sigma" and row.measured
     }
-    given = {row.on: row.measured["psnr"] for row in found.rows if row.system == "as given"}
-    assert set(gains) == {f"Avenue, sigma {sigma}" for sigma in (10, 20, 50)}  # it is for 1 to 75
+    given = {
+        row.on: row.measured["psnr"] for row in found.rows if row.system == "as given"
+    }
+    # it is for 1 to 75
+    assert set(gains) == {f"Avenue, sigma {sigma}" for sigma in (10, 20, 50)}
     assert all(gains[on] > given[on] + 3 for on in gains)
 
 
 def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path):
     write_avenue(tmp_path, frames=3)
-    write_rgb(tmp_path / "testing" / "frames" / "02" / "000.png", np.full((3, 180, 320), 250, np.uint8))
+    write_rgb(
+        tmp_path / "testing" / "frames" / "02" / "000.png",
+        np.full((3, 180, 320), 250, np.uint8),
+    )
     found = evaluate("dust-table5", data=tmp_path, sets=["avenue"], systems=["given"])
-    frames = [value for clip in found.clips if clip.column == "50" for value in clip.frames["psnr"]]
+    frames = [
+        value
+        for clip in found.clips
+        if clip.column == "50"
+        for value in clip.frames["psnr"]
+    ]
     (row,) = (row for row in found.rows if row.on == "Avenue, sigma 50")
     assert row.count == len(frames) == 4
     assert row.measured["psnr"] == pytest.approx(np.mean(frames), abs=1e-3)
@@ -270,16 +353,27 @@ ABLATIONS: dict[str, dict[str, object]] = {
         ("dust", {"kind": "printed", "heads": 4}, "mh-dust"),
         ("dust", {"kind": "printed", "correlation": True}, "dust-f"),
         ("dust", {"kind": "printed", "normalise": False}, "dust-not-normalised"),
-        ("unfolded-transformer", {"normalise": False}, "unfolded-transformer-not-normalised"),
+        (
+            "unfolded-transformer",
+            {"normalise": False},
+            "unfolded-transformer-not-normalised",
+        ),
         ("mb-taylorformer", {"size": "t"}, "mb-taylorformer-t"),
         ("vsr-transformer", {"size": "n"}, "vsr-transformer-n"),
-        *(("mb-taylorformer", config, f"mb-taylorformer-b{name}") for name, config in ABLATIONS.items()),
+        *(
+            ("mb-taylorformer", config, f"mb-taylorformer-b{name}")
+            for name, config in ABLATIONS.items()
+        ),
     ],
 )
 def test_the_configuration_of_a_network_determines_its_system(family, config, system):
-    model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
+    model = Model(
+        build_network(family, config), Card("any", family, config, "any", "0" * 64, 1)
+    )
     focus_powers = (
-        read_table("mbt-table12").systems if config.get("attention", {}).keys() & {"focus_power"} else ()
+        read_table("mbt-table12").systems
+        if config.get("attention", {}).keys() & {"focus_power"}
+        else ()
     )
     assert printed_form(model, focus_powers).system == system
 
@@ -298,7 +392,9 @@ OWN_ROWS: dict[str, tuple[str, dict[str, object]]] = {
 @pytest.mark.parametrize("system", OWN_ROWS)
 def test_what_the_papers_do_not_print_has_a_row_of_its_own(system):
     family, config = OWN_ROWS[system]
-    model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
+    model = Model(
+        build_network(family, config), Card("any", family, config, "any", "0" * 64, 1)
+    )
     tables = map(read_table, ("dust-table4", "mbt-table2", "vsr-table1"))
     assert printed_form(model).system == system
     assert not any(system in table.systems for table in tables)
@@ -309,20 +405,33 @@ def test_what_the_papers_do_not_print_has_a_row_of_its_own(system):
     [
         ({"attention": vars(PRINTED), "first_residual": True}, ""),
         ({}, "attention.focus_power = 8 (printed: 4)"),
-        ({"attention": {"position": "convolution"}}, "attention.remainder = sigmoid (printed: plain)"),
+        (
+            {"attention": {"position": "convolution"}},
+            "attention.remainder = sigmoid (printed: plain)",
+        ),
     ],
 )
-def test_the_printed_and_the_released_network_have_the_papers_row_and_the_released_one_a_note(config, note):
+def test_the_printed_and_the_released_network_have_the_papers_row_and_the_released_one_a_note(
+    config, note
+):
     card = Card("any", "mb-taylorformer", config, "any", "0" * 64, 1)
     form = printed_form(Model(build_network("mb-taylorformer", config), card))
     assert form.system == "mb-taylorformer-b"
     assert note in form.note and bool(note) == bool(form.note)
 
 
-def test_the_bundled_sensing_weights_are_in_the_row_of_the_paper_with_a_note_of_their_start(tmp_path):
+def test_the_bundled_sensing_weights_are_in_the_row_of_the_paper_with_a_note_of_their_start(
+    tmp_path,
+):
     write_avenue(tmp_path)
-    found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=["dust-cs20"])
+    found = evaluate(
+        "dust-table4", data=tmp_path, sets=["avenue"], weights=["dust-cs20"]
+    )
     (row,) = (row for row in found.rows if row.measured)
-    assert (row.system, row.weights, row.reference["psnr"]) == ("DUST", "dust-cs20", 37.95)
+    assert (row.system, row.weights, row.reference["psnr"]) == (
+        "DUST",
+        "dust-cs20",
+        37.95,
+    )
     start = "trained from principal components instead of a random sensing matrix"
     assert found.notes == (f"dust-cs20: the paper's network, but {start}",)

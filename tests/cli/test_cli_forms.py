@@ -21,18 +21,26 @@ from vidrestore.media.writing.muxer import read_times
 def with_sound(path: Path, codec: str, rates: tuple[int, ...] = (48000,)) -> Path:
     """Write twelve pictures, and a quarter of a second of silence at each sample rate in one stream."""
     with av.open(str(path), "w") as output:
-        video: Any = output.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
+        video: Any = output.add_stream(
+            "libx264", rate=25, options={"preset": "ultrafast"}
+        )
         video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
         audio: Any = output.add_stream(codec, rate=rates[0], layout="mono")
         packets: list[Any] = []
         for number in range(12):
-            packets += video.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number))
+            packets += video.encode(
+                video_frame("yuv420p", sample_planes("yuv420p", number), number)
+            )
         packets += video.encode(None)
         for part, rate in enumerate(rates):
             encoder: Any = audio.codec_context
             if part:
                 encoder = av.CodecContext.create(codec, "w")
-                encoder.sample_rate, encoder.layout, encoder.format = rate, "mono", audio.codec_context.format
+                encoder.sample_rate, encoder.layout, encoder.format = (
+                    rate,
+                    "mono",
+                    audio.codec_context.format,
+                )
             sound = sound_packets(encoder, rate // 4, part * rate // 4, 1152)
             for packet in sound:
                 packet.stream = audio
@@ -51,7 +59,8 @@ def header_again(path: Path, changed: bool = False) -> Path:
         at = stop
     sounds = [number for number, tag in enumerate(tags) if tag[0] == 8]
     header, place = tags[sounds[0]], sounds[len(sounds) // 2]
-    if changed:  # mono becomes stereo: bits 9 to 12 of the header behind two bytes of FLV's
+    # mono becomes stereo: bits 9 to 12 of the header behind two bytes of FLV's
+    if changed:
         header = header[:14] + bytes([header[14] ^ 0b0001_1000]) + header[15:]
     again = header[:4] + tags[place][4:8] + header[8:]  # at the time of the next packet
     path.write_bytes(data[:13] + b"".join([*tags[:place], again, *tags[place:]]))
@@ -76,9 +85,13 @@ def test_a_header_of_sound_that_comes_twice_is_written_once(tmp_path, name):
     with av.open(str(source)) as opened, av.open(str(output)) as found:
         assert [stream.type for stream in found.streams] == ["video", "audio"]
         assert (
-            found.streams.audio[0].codec_context.extradata == opened.streams.audio[0].codec_context.extradata
+            found.streams.audio[0].codec_context.extradata
+            == opened.streams.audio[0].codec_context.extradata
         )
-        sizes = [[packet.size for packet in each.demux(audio=0) if packet.size] for each in (opened, found)]
+        sizes = [
+            [packet.size for packet in each.demux(audio=0) if packet.size]
+            for each in (opened, found)
+        ]
     assert sizes[0] == sizes[1]
 
 
@@ -86,7 +99,10 @@ def test_a_header_of_sound_that_changes_is_refused_before_work(tmp_path, capsys)
     source = header_again(tmp_path / "in.flv", changed=True)
     assert run(source) == 1
     said = capsys.readouterr().err
-    assert "stream 1 (audio: aac) can't be copied" in said and "its header changes there" in said
+    assert (
+        "stream 1 (audio: aac) can't be copied" in said
+        and "its header changes there" in said
+    )
     assert [*tmp_path.iterdir()] == [source]
 
 
@@ -108,32 +124,48 @@ def test_a_stream_too_many_is_no_finished_output(tmp_path, capsys, monkeypatch):
     assert "reads as 2 streams of audio, but 1 were written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "codec"), [("in.ts", "mp2"), ("in.mkv", "ac3"), ("in.ts", "ac3")])
-def test_a_sample_rate_that_changes_is_refused_before_work_with_the_way_out(tmp_path, capsys, name, codec):
+@pytest.mark.parametrize(
+    ("name", "codec"), [("in.ts", "mp2"), ("in.mkv", "ac3"), ("in.ts", "ac3")]
+)
+def test_a_sample_rate_that_changes_is_refused_before_work_with_the_way_out(
+    tmp_path, capsys, name, codec
+):
     assert run(with_sound(tmp_path / "same.ts", "mp2", (48000, 48000)), "-q") == 0
     source = with_sound(tmp_path / name, codec, (48000, 44100))
     assert run(source) == 1
     said = capsys.readouterr().err
-    assert "its sample rate changes there" in said and "-c:a flac" in said and "--drop audio" in said
+    assert (
+        "its sample rate changes there" in said
+        and "-c:a flac" in said
+        and "--drop audio" in said
+    )
 
 
 def test_the_film_is_the_longest_stream_and_further_ones_are_named(tmp_path, capsys):
     for name in ("in.mp4", "in.mkv"):
         source = tmp_path / name
         with av.open(str(source), "w") as output:
-            streams: list[Any] = [output.add_stream(codec, rate=25) for codec in ("mjpeg", "mpeg4", "mpeg4")]
+            streams: list[Any] = [
+                output.add_stream(codec, rate=25)
+                for codec in ("mjpeg", "mpeg4", "mpeg4")
+            ]
             for stream in streams:
                 stream.width, stream.height = 64, 48
                 stream.pix_fmt = "yuvj420p" if stream is streams[0] else "yuv420p"
             for stream, frames in zip(streams, (1, 12, 11), strict=True):
                 for number in range(frames):
                     planes = sample_planes(stream.pix_fmt, number)
-                    output.mux(stream.encode(video_frame(stream.pix_fmt, planes, number)))
+                    output.mux(
+                        stream.encode(video_frame(stream.pix_fmt, planes, number))
+                    )
                 output.mux(stream.encode(None))
         output_path = source.with_stem("out")
         assert run(source, "-o", output_path) == 0
         said = capsys.readouterr().err
-        assert "stream 1 restored, stream 0 (video: mjpeg); stream 2 (video: mpeg4) copied as it is" in said
+        assert (
+            "stream 1 restored, stream 0 (video: mjpeg); stream 2 (video: mpeg4) copied as it is"
+            in said
+        )
         assert streams_of(output_path) == ["mjpeg", "h264", "mpeg4"]
 
 
@@ -147,12 +179,15 @@ def with_clap(path: Path, width: int, height: int) -> Path:
     write_video(path, 6, "libx264")
     data = bytearray(path.read_bytes())
     numbers = (width, 1, height, 1, 0, 1, 0, 1)
-    box = (40).to_bytes(4) + b"clap" + b"".join(number.to_bytes(4) for number in numbers)
+    box = (
+        (40).to_bytes(4) + b"clap" + b"".join(number.to_bytes(4) for number in numbers)
+    )
     for kind in (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"stsd", b"avc1"):
         place = data.rindex(kind) - 4
         size = int.from_bytes(data[place : place + 4])
         data[place : place + 4] = (size + len(box)).to_bytes(4)
-    data[place + size : place + size] = box  # behind what the last one, the codec's, holds
+    # behind what the last one, the codec's, holds
+    data[place + size : place + size] = box
     assert data.index(b"mdat") < data.index(b"moov"), "else packets would have moved"
     path.write_bytes(data)
     return path
@@ -165,10 +200,14 @@ def test_what_a_container_hides_is_cut_off_and_the_plan_says_so(tmp_path, capsys
     with av.open(str(source)) as opened, VideoReader(str(output)) as reader:
         for picture, frame in zip(opened.decode(video=0), reader.frames(), strict=True):
             # of 6 rows above, 4 are left out: pairs of a field's rows of chroma
-            np.testing.assert_array_equal(frame.planes[0], picture.to_ndarray()[:48][4:42, 4:60])
+            np.testing.assert_array_equal(
+                frame.planes[0], picture.to_ndarray()[:48][4:42, 4:60]
+            )
 
 
-@pytest.mark.parametrize(("name", "size"), [("mkv_pixelcrop.mkv", (136, 104)), ("mp4_clap.mp4", (152, 112))])
+@pytest.mark.parametrize(
+    ("name", "size"), [("mkv_pixelcrop.mkv", (136, 104)), ("mp4_clap.mp4", (152, 112))]
+)
 def test_cropping_of_matroska_and_mp4_is_applied(given, name, size):
     source = given(name)
     assert run(source, "-q") == 0
@@ -182,7 +221,9 @@ def test_odd_times_make_no_lower_quality(given, capsys, name):
     assert "libx264 crf 16" in capsys.readouterr().err
 
 
-def test_a_recording_of_a_browser_becomes_vp9_at_the_rate_of_its_times(tmp_path, capsys):
+def test_a_recording_of_a_browser_becomes_vp9_at_the_rate_of_its_times(
+    tmp_path, capsys
+):
     source, output = tmp_path / "in.webm", tmp_path / "in.denoised.webm"
     times = [40 * number + number % 3 for number in range(12)]
     write_video(source, 12, "libvpx", times=times, time_base=Fraction(1, 1000))
@@ -202,9 +243,27 @@ def test_av1_takes_more_frames_a_second_than_its_encoder_plans_for(tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *("flv_aac_header_twice.flv", "webm_vp8_ms_times.webm", "poster_track_first.mp4", "c28_nelly.flv"),
-        *("c03_pcm_bluray.m2ts", "c04_lpcm.vob", "c14_animation.mov", "c26.wmv", "d_adpcm_ima_wav.avi"),
-        *("d_adpcm_ms.avi", "d_pcm_alaw.avi", "d_pcm_mulaw.avi", "d_wma.mkv", "d_wmav1.avi", "f_apac.mov"),
+        *(
+            "flv_aac_header_twice.flv",
+            "webm_vp8_ms_times.webm",
+            "poster_track_first.mp4",
+            "c28_nelly.flv",
+        ),
+        *(
+            "c03_pcm_bluray.m2ts",
+            "c04_lpcm.vob",
+            "c14_animation.mov",
+            "c26.wmv",
+            "d_adpcm_ima_wav.avi",
+        ),
+        *(
+            "d_adpcm_ms.avi",
+            "d_pcm_alaw.avi",
+            "d_pcm_mulaw.avi",
+            "d_wma.mkv",
+            "d_wmav1.avi",
+            "f_apac.mov",
+        ),
     ],
 )
 def test_forms_of_others_keep_all_frames(given, name):
@@ -213,4 +272,6 @@ def test_forms_of_others_keep_all_frames(given, name):
     (output,) = (path for path in source.parent.iterdir() if path != source)
     with VideoReader(str(source)) as before, VideoReader(str(output)) as after:
         assert sum(1 for _ in after.frames()) == sum(1 for _ in before.frames()) > 0
-    assert read_times(output, {".mkv": "matroska"}.get(output.suffix, output.suffix[1:]))
+    assert read_times(
+        output, {".mkv": "matroska"}.get(output.suffix, output.suffix[1:])
+    )

@@ -32,12 +32,20 @@ def test_json_is_one_object(tmp_path, capsys):
     assert run(tmp_path / "video.mkv", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["frames"], found["steady"]) == (5, True)
-    assert (found["info"]["video"]["width"], found["info"]["video"]["rate"]) == (64, "25")
+    assert (found["info"]["video"]["width"], found["info"]["video"]["rate"]) == (
+        64,
+        "25",
+    )
     assert [len(scene["sigma"]) for scene in found["scenes"]] == [3]
 
 
 def test_a_variable_rate_is_called_so(tmp_path):
-    write_video(tmp_path / "video.mkv", 5, times=[0, 40, 41, 200, 233], time_base=Fraction(1, 1000))
+    write_video(
+        tmp_path / "video.mkv",
+        5,
+        times=[0, 40, 41, 200, 233],
+        time_base=Fraction(1, 1000),
+    )
     assert not inspect(str(tmp_path / "video.mkv")).steady
 
 
@@ -51,13 +59,27 @@ def test_damage_ends_with_4(tmp_path, capsys):
 @pytest.mark.parametrize(
     "frames, order, words",
     [
-        (telecined(moments(24)), None, "film, 4 frames of 5 (fields repeat as in 3:2 pulldown)"),
-        (moments(24), "tt", "frames left whole (marked interlaced, but both fields show one moment)"),
-        (interlaced(moments(28), top=False), None, "deinterlaced (looks interlaced, bottom field first)"),
+        (
+            telecined(moments(24)),
+            None,
+            "film, 4 frames of 5 (fields repeat as in 3:2 pulldown)",
+        ),
+        (
+            moments(24),
+            "tt",
+            "frames left whole (marked interlaced, but both fields show one moment)",
+        ),
+        (
+            interlaced(moments(28), top=False),
+            None,
+            "deinterlaced (looks interlaced, bottom field first)",
+        ),
         (moments(24), None, None),
     ],
 )
-def test_a_person_reads_how_it_was_scanned_and_why(tmp_path, capsys, frames, order, words):
+def test_a_person_reads_how_it_was_scanned_and_why(
+    tmp_path, capsys, frames, order, words
+):
     write_frames(tmp_path / "in.mkv", frames, order=order)
     assert run(tmp_path / "in.mkv", "-q") == 0
     text = capsys.readouterr().out

@@ -20,7 +20,12 @@ from vidrestore.media.reading.reader import VideoReader
     "name, words",
     [
         ("f_cenc.mp4", ["encrypted; decrypt it first"]),
-        ("concat.ts", ["its times go back there; ffmpeg -i IN -map 0 -c copy OUT.mkv may mend it"]),
+        (
+            "concat.ts",
+            [
+                "its times go back there; ffmpeg -i IN -map 0 -c copy OUT.mkv may mend it"
+            ],
+        ),
         ("aac_rate_change.ts", ["stream 1 (audio: aac)", "-c:a flac OUT.mkv"]),
         ("tiled.tif", ["holds tiles of width 32 in a TIFF"]),
         ("half_float.tif", ["holds floating-point samples in a TIFF"]),
@@ -28,7 +33,9 @@ from vidrestore.media.reading.reader import VideoReader
         ("premultiplied.tif", ["holds premultiplied (associated) alpha in a TIFF"]),
     ],
 )
-def test_a_file_that_can_not_be_restored_is_refused_before_work_with_the_reason(given, capsys, name, words):
+def test_a_file_that_can_not_be_restored_is_refused_before_work_with_the_reason(
+    given, capsys, name, words
+):
     source = given(name)
     assert run(source) == 1
     said = capsys.readouterr().err
@@ -44,7 +51,11 @@ def test_a_file_that_can_not_be_restored_is_refused_before_work_with_the_reason(
             30,
             "20 frames are of another size or format (first 64x96 in yuv420p, at 0.400 s)",
         ),
-        ("c20_range.ts", 50, "25 frames are of another size or format (first 96x64 in yuvj420p, at 2.480 s)"),
+        (
+            "c20_range.ts",
+            50,
+            "25 frames are of another size or format (first 96x64 in yuvj420p, at 2.480 s)",
+        ),
     ],
 )
 def test_a_size_or_range_that_changes_inside_a_stream_is_said_and_refused_if_strict(
@@ -54,7 +65,10 @@ def test_a_size_or_range_that_changes_inside_a_stream_is_said_and_refused_if_str
     assert run(source, "-o", output, "--strict") == 1
     assert words in capsys.readouterr().err and not output.exists()
     assert run(source, "-o", output) == 0
-    assert f"warning: {words}; made like the first, 96x64 in yuv420p" in capsys.readouterr().err
+    assert (
+        f"warning: {words}; made like the first, 96x64 in yuv420p"
+        in capsys.readouterr().err
+    )
     assert {frame.planes[0].shape for frame in frames_of(output)} == {(64, 96)}
     assert len(frames_of(output)) == count
 
@@ -62,8 +76,16 @@ def test_a_size_or_range_that_changes_inside_a_stream_is_said_and_refused_if_str
 @pytest.mark.parametrize(
     "name, code, words",
     [
-        ("nested_trak.mp4", 4, "something other than a packet lies between the packets"),
-        ("film_cut_short.mp4", 4, "1 frame could not be decoded; the video ends 11.000 s before its own"),
+        (
+            "nested_trak.mp4",
+            4,
+            "something other than a packet lies between the packets",
+        ),
+        (
+            "film_cut_short.mp4",
+            4,
+            "1 frame could not be decoded; the video ends 11.000 s before its own",
+        ),
         ("fields_576.avi", 0, "deinterlaced (marked interlaced, top field first)"),
         ("hevc_fields_as_pictures.mkv", 0, "25 frames; libx265"),
         (
@@ -75,7 +97,9 @@ def test_a_size_or_range_that_changes_inside_a_stream_is_said_and_refused_if_str
         ("wide_12288x64.mkv", 0, "3 frames; ffv1"),
     ],
 )
-def test_a_file_that_was_wrong_or_a_traceback_once_is_as_it_should_be(given, capsys, name, code, words):
+def test_a_file_that_was_wrong_or_a_traceback_once_is_as_it_should_be(
+    given, capsys, name, code, words
+):
     source = given(name)
     assert run(source, "-o", source.with_name("out.mkv")) == code
     printed = capsys.readouterr().err
@@ -118,12 +142,17 @@ def with_decoding_times(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["in.mov", "in.nut", "in.mkv"])
-def test_pictures_whose_times_are_those_of_decoding_are_shown_in_their_order(tmp_path, name):
+def test_pictures_whose_times_are_those_of_decoding_are_shown_in_their_order(
+    tmp_path, name
+):
     source = with_decoding_times(tmp_path / name)
     assert run(source, "-o", tmp_path / "out.mkv", "--lossless", "-q") == 0
     found, wanted = times_of(tmp_path / "out.mkv"), times_of(tmp_path / "plain.avi")
     assert [time - found[0] for time in found] == [time - wanted[0] for time in wanted]
-    with VideoReader(str(source)) as reader, VideoReader(str(tmp_path / "plain.avi")) as plain:
+    with (
+        VideoReader(str(source)) as reader,
+        VideoReader(str(tmp_path / "plain.avi")) as plain,
+    ):
         for one, other in zip(reader.frames(), plain.frames(), strict=True):
             np.testing.assert_array_equal(one.planes[0], other.planes[0])
 
@@ -133,10 +162,17 @@ def test_what_follows_a_clock_that_is_set_back_is_moved_behind_it(tmp_path, caps
     write_video(source, 12, "libx264", options={"bf": "2"})
     source.write_bytes(source.read_bytes() * 2)
     assert run(source, "-o", output, "--lossless") == 0
-    (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
-    assert "the clock of the video is set back at" in line and "is moved, by 0.480 s" in line
+    (line,) = (
+        line for line in capsys.readouterr().err.splitlines() if "warning" in line
+    )
+    assert (
+        "the clock of the video is set back at" in line
+        and "is moved, by 0.480 s" in line
+    )
     times = times_of(output)
-    assert len(times) == 24 and all(abs(b - a - Fraction(1, 25)) < 0.002 for a, b in pairwise(times))
+    assert len(times) == 24 and all(
+        abs(b - a - Fraction(1, 25)) < 0.002 for a, b in pairwise(times)
+    )
     with VideoReader(str(source)) as reader:
         frames = list(reader.frames())
         for at in (3, 13, 20):
@@ -151,15 +187,21 @@ def decoded(path: Path) -> list[NDArray[np.uint8]]:
         return [frame.to_ndarray(format="rgb24") for frame in source.decode(video=0)]
 
 
-def raw_video(path: Path, codec: str, pix_fmt: str, palette: NDArray[np.uint8] | None = None) -> Path:
+def raw_video(
+    path: Path, codec: str, pix_fmt: str, palette: NDArray[np.uint8] | None = None
+) -> Path:
     """Two pictures that hold every 16-bit sample, or every colour of a palette (A, R, G, B)."""
     frames = [av.VideoFrame(256, 256, pix_fmt) for _ in range(2)]
     rows = np.arange(256 * 256, dtype=np.uint16).reshape(256, 256)
     for number, frame in enumerate(frames):
         if palette is not None:
-            frames[number] = av.VideoFrame.from_ndarray(((rows + number).astype(np.uint8), palette), "pal8")
+            frames[number] = av.VideoFrame.from_ndarray(
+                ((rows + number).astype(np.uint8), palette), "pal8"
+            )
         else:
-            frame.planes[0].update(rows.astype(">u2" if pix_fmt.endswith("be") else "<u2").tobytes())
+            frame.planes[0].update(
+                rows.astype(">u2" if pix_fmt.endswith("be") else "<u2").tobytes()
+            )
     return write_stream(path, frames, codec)
 
 
@@ -178,7 +220,9 @@ def test_5_bit_colours_are_read_without_loss(tmp_path, pix_fmt):
         for channel, name in enumerate("rgb"):
             bits = 6 if name == "g" and "565" in pix_fmt else 5
             value = samples >> low[name] & (1 << bits) - 1
-            assert (np.abs(picture[..., channel] - value * 255 / ((1 << bits) - 1)) < 1).all()
+            assert (
+                np.abs(picture[..., channel] - value * 255 / ((1 << bits) - 1)) < 1
+            ).all()
 
 
 @pytest.mark.parametrize("name", ["in.avi", "in.mov"])
@@ -187,16 +231,23 @@ def test_a_palette_is_read_as_its_colours(tmp_path, name):
     opaque[:, 0] = 255
     source = raw_video(tmp_path / name, "rawvideo", "pal8", opaque)
     assert run(source, "--lossless", "-o", tmp_path / "out.mkv", "-q") == 0
-    for found, wanted in zip(decoded(tmp_path / "out.mkv"), decoded(source), strict=True):
+    for found, wanted in zip(
+        decoded(tmp_path / "out.mkv"), decoded(source), strict=True
+    ):
         np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_palette_with_transparent_colours_is_refused(tmp_path, capsys):
     assert run(raw_video(tmp_path / "in.nut", "rawvideo", "pal8", PALETTE)) == 1
-    assert "in.nut: a palette with transparent colours is not supported" in capsys.readouterr().err
+    assert (
+        "in.nut: a palette with transparent colours is not supported"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_mov_whose_format_has_no_encoder_there_becomes_mkv_unless_named(tmp_path, capsys):
+def test_a_mov_whose_format_has_no_encoder_there_becomes_mkv_unless_named(
+    tmp_path, capsys
+):
     source = tmp_path / "in.mov"
     write_video(source, 2, "qtrle", "argb")
     assert run(source, "-o", tmp_path / "out.mov") == 1
@@ -235,7 +286,9 @@ def cut_message(path: Path) -> Path:
     plain, unit = path.with_name("plain.mkv"), bytes([6, 5, 200]) + b"short\x80"
     write_video(plain, 5, "libx264", options={"preset": "ultrafast"})
     prefix = len(unit).to_bytes(4) + unit
-    return copy_packets(plain, path, lambda packet: [with_bytes(packet, prefix + bytes(packet))])
+    return copy_packets(
+        plain, path, lambda packet: [with_bytes(packet, prefix + bytes(packet))]
+    )
 
 
 def dropped_frames(path: Path) -> Path:
@@ -260,9 +313,15 @@ def dropped_frames(path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "made, name, frames",
-    [(hidden_frames, "in.nut", 5), (cut_message, "in.mkv", 5), (dropped_frames, "in.avi", 8)],
+    [
+        (hidden_frames, "in.nut", 5),
+        (cut_message, "in.mkv", 5),
+        (dropped_frames, "in.avi", 8),
+    ],
 )
-def test_errors_that_change_no_picture_are_not_damage(tmp_path, capsys, made, name, frames):
+def test_errors_that_change_no_picture_are_not_damage(
+    tmp_path, capsys, made, name, frames
+):
     assert run(made(tmp_path / name), "-o", tmp_path / "out.mkv") == 0
     assert "warning" not in capsys.readouterr().err
     assert len(frames_of(tmp_path / "out.mkv")) == frames

@@ -28,21 +28,35 @@ from vidrestore.media.photos.photo_notes import read_notes
 from vidrestore.media.reading.reader import VideoReader
 from vidrestore.pipeline.plan import Scene
 
-ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24")}
+ENCODERS = {
+    ".png": ("png", "rgb24"),
+    ".jpg": ("mjpeg", "yuvj444p"),
+    ".tiff": ("tiff", "rgb24"),
+}
 READ_ONLY = {".webp": ("libwebp", "yuv420p")}
 
 
-def write_photo(path: Path, pix_fmt: str | None = None, orientation: int | None = None) -> Path:
+def write_photo(
+    path: Path, pix_fmt: str | None = None, orientation: int | None = None
+) -> Path:
     """A picture of 64x48 in which no two corners are alike."""
     y, x = np.mgrid[:48, :64]
     rgb = np.stack([4 * x, 5 * y, 255 - 2 * x - 2 * y], axis=-1).astype(np.uint8)
     encoder, usual = (ENCODERS | READ_ONLY)[path.suffix]
-    write_frame(path, encoder, av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=pix_fmt or usual))
+    write_frame(
+        path,
+        encoder,
+        av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=pix_fmt or usual),
+    )
     if orientation:
         data = path.read_bytes()
         # TIFF's header, and one entry: tag 274, a short, once
-        exif = b"Exif\0\0II*\0" + struct.pack("<IHHHIIi", 8, 1, 274, 3, 1, orientation, 0)
-        path.write_bytes(data[:2] + struct.pack(">HH", 0xFFE1, len(exif) + 2) + exif + data[2:])
+        exif = b"Exif\0\0II*\0" + struct.pack(
+            "<IHHHIIi", 8, 1, 274, 3, 1, orientation, 0
+        )
+        path.write_bytes(
+            data[:2] + struct.pack(">HH", 0xFFE1, len(exif) + 2) + exif + data[2:]
+        )
     return path
 
 
@@ -56,13 +70,24 @@ def pixels(path: Path) -> NDArray[np.uint8]:
 
 @pytest.mark.parametrize("name", ["photo.png", "photo.apng"])
 @pytest.mark.parametrize("count, bytes_each", [(1, 1 << 27), (40, 1 << 22), (5000, 1)])
-def test_notes_that_inflate_without_end_are_refused(tmp_path, capsys, name, count, bytes_each):
+def test_notes_that_inflate_without_end_are_refused(
+    tmp_path, capsys, name, count, bytes_each
+):
     photo = write_photo(tmp_path / "a.png").rename(tmp_path / name)
     data, text = photo.read_bytes(), b"key\0\0" + zlib.compress(bytes(bytes_each))
-    note = struct.pack(">I", len(text)) + b"zTXt" + text + struct.pack(">I", zlib.crc32(b"zTXt" + text))
+    note = (
+        struct.pack(">I", len(text))
+        + b"zTXt"
+        + text
+        + struct.pack(">I", zlib.crc32(b"zTXt" + text))
+    )
     photo.write_bytes(data[:33] + count * note + data[33:])
     assert run(photo, "-o", tmp_path / "out.png") == 1
-    problem = "5000 notes; no" if count == 5000 else "notes that inflate to more than 64 MB; no"
+    problem = (
+        "5000 notes; no"
+        if count == 5000
+        else "notes that inflate to more than 64 MB; no"
+    )
     assert f"{name}: {problem} camera or editor writes that" in capsys.readouterr().err
 
 
@@ -73,13 +98,19 @@ def test_a_photo_becomes_one_beside_it_and_none_is_replaced(tmp_path, capsys, su
     made = tmp_path / f"photo.denoised{suffix}"
     near = 4 if suffix == ".jpg" else 0
     assert np.abs(pixels(made).astype(int) - pixels(photo)).max() <= near
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"photo.denoised{suffix}", f"photo{suffix}"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"photo.denoised{suffix}",
+        f"photo{suffix}",
+    ]
     assert run(photo) == 1 and "already exists" in capsys.readouterr().err
 
 
 def test_a_photo_is_written_where_output_names(tmp_path):
     photo = write_photo(tmp_path / "photo.png")
-    for output, made in (("clean.tiff", "clean.tiff"), ("out/", "out/photo.denoised.png")):
+    for output, made in (
+        ("clean.tiff", "clean.tiff"),
+        ("out/", "out/photo.denoised.png"),
+    ):
         assert run(photo, "-o", f"{tmp_path}/{output}", "-q") == 0
         np.testing.assert_array_equal(pixels(tmp_path / made), pixels(photo))
 
@@ -96,18 +127,29 @@ def album(tmp_path: Path) -> Path:
 
 
 def made_in(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("[!.]*") if path.is_file())
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("[!.]*")
+        if path.is_file()
+    )
 
 
 def test_photos_that_are_named_are_restored_one_by_one(album, tmp_path, capsys):
-    photos = [album / "beach.jpg", album / "beach.denoised.jpg", album / "gone.jpg", album / "dog.png"]
+    photos = [
+        album / "beach.jpg",
+        album / "beach.denoised.jpg",
+        album / "gone.jpg",
+        album / "dog.png",
+    ]
     assert run(*photos, "-o", tmp_path / "out") == 3
     assert made_in(tmp_path / "out") == ["beach.denoised.jpg", "dog.denoised.png"]
     written = capsys.readouterr()
     printed = written.err
     assert "[1/3]" in written.out and "1 of 3 inputs failed" in printed
     assert "frames" not in printed  # names without numbers raise no doubt
-    np.testing.assert_array_equal(pixels(tmp_path / "out" / "dog.denoised.png"), pixels(album / "dog.png"))
+    np.testing.assert_array_equal(
+        pixels(tmp_path / "out" / "dog.denoised.png"), pixels(album / "dog.png")
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,16 +164,23 @@ def test_photos_that_are_named_are_restored_one_by_one(album, tmp_path, capsys):
         (("below",), ["0001.png"]),  # a video of one frame
     ],
 )
-def test_a_folder_or_pattern_means_photos_only_if_asked_to(album, tmp_path, given, made):
+def test_a_folder_or_pattern_means_photos_only_if_asked_to(
+    album, tmp_path, given, made
+):
     assert run(album / given[0], *given[1:], "-o", tmp_path / "out", "-q") == 0
     assert made_in(tmp_path / "out") == made
 
 
-def test_pictures_below_a_folder_of_frames_are_left_out_with_a_warning(album, tmp_path, capsys):
+def test_pictures_below_a_folder_of_frames_are_left_out_with_a_warning(
+    album, tmp_path, capsys
+):
     (album / "dog.png").unlink()
     (album / "beach.denoised.jpg").unlink()
     assert run(album, "--recursive", "-o", tmp_path / "out") == 0
-    assert "pictures in folders below are left out; with --photos" in capsys.readouterr().err
+    assert (
+        "pictures in folders below are left out; with --photos"
+        in capsys.readouterr().err
+    )
     assert made_in(tmp_path / "out") == ["0001.jpg"]
 
 
@@ -142,19 +191,29 @@ def test_a_pattern_of_numbers_means_photos_if_asked_to(tmp_path):
     assert made_in(tmp_path)[::2] == ["IMG_7.denoised.jpg", "IMG_9.denoised.jpg"]
 
 
-def test_photos_that_make_no_video_say_how_they_can_be_restored_one_by_one(album, capsys):
+def test_photos_that_make_no_video_say_how_they_can_be_restored_one_by_one(
+    album, capsys
+):
     def refused(*given: object) -> str:
         assert run(*given) == 1
         return capsys.readouterr().err
 
-    assert "pictures of several kinds" in (printed := refused(album)) and "or add --photos" in printed
+    assert (
+        "pictures of several kinds" in (printed := refused(album))
+        and "or add --photos" in printed
+    )
     (album / "beach.jpg").unlink()
     (album / "beach.denoised.jpg").unlink()
     (album / "dog.png").unlink()
-    assert "pictures are in folders below: add --photos" in refused(album, "--recursive")
+    assert "pictures are in folders below: add --photos" in refused(
+        album, "--recursive"
+    )
     write_frame(album / "below" / "dog.png", "png", av.VideoFrame(32, 16, "rgb24"))
     printed = refused(album / "below")
-    assert "2 pictures are taken for frames of one video; --photos restores each by itself" in printed
+    assert (
+        "2 pictures are taken for frames of one video; --photos restores each by itself"
+        in printed
+    )
     assert "all frames must be alike; --photos restores each by itself" in printed
 
 
@@ -162,7 +221,8 @@ def test_a_video_does_not_become_one_photo(tmp_path, capsys):
     write_video(tmp_path / "a.mkv", 2)
     assert run(tmp_path / "a.mkv", "-o", tmp_path / "a.png") == 1
     assert (
-        "a.png: one picture, but a video has many; name them all, as in %04d.png" in capsys.readouterr().err
+        "a.png: one picture, but a video has many; name them all, as in %04d.png"
+        in capsys.readouterr().err
     )
     assert not (tmp_path / "a.png").exists()
 
@@ -187,7 +247,10 @@ UPRIGHT: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
 
 @pytest.mark.parametrize("orientation", UPRIGHT)
 def test_a_turned_photo_comes_out_upright(tmp_path, orientation):
-    plain, turned = write_photo(tmp_path / "a.jpg"), write_photo(tmp_path / "b.jpg", orientation=orientation)
+    plain, turned = (
+        write_photo(tmp_path / "a.jpg"),
+        write_photo(tmp_path / "b.jpg", orientation=orientation),
+    )
     for photo in (plain, turned):
         assert run(photo, "-o", photo.with_suffix(".png"), "-q") == 0
     expected = UPRIGHT[orientation](pixels(tmp_path / "a.png"))
@@ -207,7 +270,9 @@ def test_turned_pictures_become_an_upright_video(tmp_path):
 
 
 @pytest.mark.parametrize(("orientation", "planes"), [(None, 3), (3, 0), (6, 0)])
-def test_the_blocks_of_turned_pictures_are_not_taken_for_those_of_the_file(tmp_path, orientation, planes):
+def test_the_blocks_of_turned_pictures_are_not_taken_for_those_of_the_file(
+    tmp_path, orientation, planes
+):
     photo = write_photo(tmp_path / "a.jpg", orientation=orientation)
     with VideoReader(str(photo), losses=True) as reader:
         (frame,) = reader.frames()
@@ -222,17 +287,28 @@ def tiff(order: str, *entries: tuple[int, int, int], then: int = 0) -> bytes:
         for tag, kind, number in entries
         for value in [(number, 0) if kind == 3 else (number,)]
     )
-    head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, len(entries))
+    head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(
+        f"{order}IH", 8, len(entries)
+    )
     return head + packed + struct.pack(f"{order}I", then)
 
 
 def of_camera(order: str) -> bytes:
     """EXIF of a turned photo of 64x48, with a thumbnail."""
     place, sizes = 8 + 2 + 4 * 12 + 4, 2 + 2 * 12 + 4
-    main = tiff(order, (0x112, 3, 6), (0x10F, 4, 7), (0x8769, 4, place), (0x4746, 4, 9), then=place + sizes)
+    main = tiff(
+        order,
+        (0x112, 3, 6),
+        (0x10F, 4, 7),
+        (0x8769, 4, place),
+        (0x4746, 4, 9),
+        then=place + sizes,
+    )
     inner = tiff(order, (0xA002, 4, 64), (0xA003, 4, 48))[8:]
     behind = place + sizes + 2 + 2 * 12 + 4
-    return main + inner + tiff(order, (0x201, 4, behind), (0x202, 4, 9))[8:] + b"thumbnail"
+    return (
+        main + inner + tiff(order, (0x201, 4, behind), (0x202, 4, 9))[8:] + b"thumbnail"
+    )
 
 
 def blocks_of(path: Path) -> dict[bytes, bytes]:
@@ -264,10 +340,16 @@ def segment(marker: int, data: bytes) -> bytes:
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (
+        struct.pack(">I", len(data))
+        + kind
+        + data
+        + struct.pack(">I", zlib.crc32(kind + data))
+    )
 
 
-PROFILE = bytes(16) + b"RGB " + random.Random(0).randbytes(70_000)  # two segments of a JPEG
+# two segments of a JPEG
+PROFILE = bytes(16) + b"RGB " + random.Random(0).randbytes(70_000)
 IN_PARTS = [
     segment(0xFFE2, b"ICC_PROFILE\0" + bytes([number, 2]) + part)
     for number, part in ((2, PROFILE[60_000:]), (1, PROFILE[:60_000]))
@@ -278,21 +360,32 @@ IN_PARTS = [
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
 def test_exif_and_colour_profile_are_copied(tmp_path, capsys, order, suffix):
     exif = of_camera(order)
-    photo = with_blocks(write_photo(tmp_path / "photo.jpg"), *IN_PARTS, segment(0xFFE1, b"Exif\0\0" + exif))
+    photo = with_blocks(
+        write_photo(tmp_path / "photo.jpg"),
+        *IN_PARTS,
+        segment(0xFFE1, b"Exif\0\0" + exif),
+    )
     made = tmp_path / f"made{suffix}"
     assert run(photo, "-o", made) == 0
     assert "leaves out" not in capsys.readouterr().err
     found = blocks_of(made)
-    upright = exif.replace(tiff(order, (0x112, 3, 6))[10:22], tiff(order, (0x112, 3, 1))[10:22])
-    for tag, before, after in ((0xA002, 64, 48), (0xA003, 48, 64)):  # turned, it is as wide as it was high
-        upright = upright.replace(tiff(order, (tag, 4, before))[10:22], tiff(order, (tag, 4, after))[10:22])
+    upright = exif.replace(
+        tiff(order, (0x112, 3, 6))[10:22], tiff(order, (0x112, 3, 1))[10:22]
+    )
+    # turned, it is as wide as it was high
+    for tag, before, after in ((0xA002, 64, 48), (0xA003, 48, 64)):
+        upright = upright.replace(
+            tiff(order, (tag, 4, before))[10:22], tiff(order, (tag, 4, after))[10:22]
+        )
     then = len(tiff(order, *[(0, 4, 0)] * 4)) - 4
     upright = upright[:then] + bytes(4) + upright[then + 4 : -9] + bytes(9)
     if suffix == ".jpg":
         assert found == {b"Exi": upright, b"ICC": PROFILE}
     else:
         assert found[b"eXIf"] == upright
-        assert zlib.decompress(found[b"iCCP"].removeprefix(b"ICC profile\0\0")) == PROFILE
+        assert (
+            zlib.decompress(found[b"iCCP"].removeprefix(b"ICC profile\0\0")) == PROFILE
+        )
     again = made.with_stem("again")
     assert run(made, "-o", again, "-q") == 0
     assert blocks_of(again) == found
@@ -310,10 +403,16 @@ def with_tags(photo: Path, *tags: tuple[int, int, bytes]) -> Path:
     entries = [bytes(data[place + 2 + 12 * each :][:12]) for each in range(count)]
     for tag, kind, value in tags:
         at = struct.pack("<I", len(data)) if len(value) > 4 else value.ljust(4, b"\0")
-        entries.append(struct.pack("<HHI", tag, kind, len(value) // (2 if kind == 3 else 1)) + at)
+        entries.append(
+            struct.pack("<HHI", tag, kind, len(value) // (2 if kind == 3 else 1)) + at
+        )
         data += value if len(value) > 4 else b""
     struct.pack_into("<I", data, 4, len(data))
-    data += struct.pack("<H", len(entries)) + b"".join(sorted(entries, key=lambda one: one[1::-1])) + bytes(4)
+    data += (
+        struct.pack("<H", len(entries))
+        + b"".join(sorted(entries, key=lambda one: one[1::-1]))
+        + bytes(4)
+    )
     photo.write_bytes(data)
     return photo
 
@@ -322,7 +421,9 @@ def with_chunks(photo: Path, *chunks: tuple[bytes, bytes]) -> Path:
     """A WebP in its extended form, with chunks put behind the picture, each filled to an even size."""
     data = photo.read_bytes()[12:]
     flags = {b"ICCP": 32, b"EXIF": 8, b"XMP ": 4}
-    extended = struct.pack("<4sIB", b"VP8X", 10, sum(flags[name] for name, _ in chunks)) + bytes(3)
+    extended = struct.pack(
+        "<4sIB", b"VP8X", 10, sum(flags[name] for name, _ in chunks)
+    ) + bytes(3)
     body = extended + struct.pack("<I", 63)[:3] + struct.pack("<I", 47)[:3] + data
     for name, value in chunks:
         body += struct.pack("<4sI", name, len(value)) + value + bytes(len(value) % 2)
@@ -353,14 +454,18 @@ def test_the_pixels_per_inch_of_a_scan_are_copied(tmp_path, capsys, kind):
     else:
         data = photo.read_bytes()
         at = data.index(b"pHYs") - 4
-        photo.write_bytes(data[:at] + chunk(b"pHYs", DENSITY[".png"][4:]) + data[at + 21 :])
+        photo.write_bytes(
+            data[:at] + chunk(b"pHYs", DENSITY[".png"][4:]) + data[at + 21 :]
+        )
     for suffix, expected in DENSITY.items():
         assert run(photo, "-o", tmp_path / f"made{suffix}") == 0
         assert "left out" not in capsys.readouterr().err
         made = (tmp_path / f"made{suffix}").read_bytes()
         assert [made.count(each) for each in (expected, expected[:4])] == [1, 1]
     assert run(photo, "-o", tmp_path / "made.tiff", "-q") == 0
-    assert read_notes(str(tmp_path / "made.tiff")).per_inch == pytest.approx((300, 150), rel=1e-3)
+    assert read_notes(str(tmp_path / "made.tiff")).per_inch == pytest.approx(
+        (300, 150), rel=1e-3
+    )
 
 
 XMP = b"<x:xmpmeta/>"
@@ -381,7 +486,10 @@ def test_notes_of_editors_are_left_out_with_a_warning(tmp_path, capsys, suffix, 
     add = {".webp": with_chunks, ".tiff": with_tags}.get(suffix, with_blocks)
     photo = add(write_photo(tmp_path / f"a{suffix}"), notes)
     assert run(photo, "-o", tmp_path / "made.png") == 0
-    assert "carries notes of editors (XMP or IPTC), which encoding" in capsys.readouterr().err
+    assert (
+        "carries notes of editors (XMP or IPTC), which encoding"
+        in capsys.readouterr().err
+    )
     assert run(photo, "-o", tmp_path / "private.png", "--drop", "exif") == 0
     assert "leaves out" not in capsys.readouterr().err
     assert run(photo, "-o", tmp_path / "strict.png", "--strict") == 1
@@ -397,7 +505,12 @@ CAMERA, COLOURS = "notes of the camera (EXIF)", "an ICC profile"
         ("a.tiff", [(0x8773, 7, PROFILE)], "made.png", None),
         ("a.tiff", [(0x8773, 7, PROFILE)], "made.tiff", None),
         ("a.webp", [(b"EXIF", tiff("<", (0x10F, 4, 7)))], "made.jpg", None),
-        ("a.webp", [(b"ICCP", PROFILE), (b"EXIF", b"Exif\0\0" + tiff("<", (0x10F, 4, 7)))], "b.png", None),
+        (
+            "a.webp",
+            [(b"ICCP", PROFILE), (b"EXIF", b"Exif\0\0" + tiff("<", (0x10F, 4, 7)))],
+            "b.png",
+            None,
+        ),
         ("a.webp", [(b"ICCP", PROFILE)], "made.jpg", None),
         ("a.jpg", [segment(0xFFE1, b"Exif\0\0" + of_camera("<"))], "made.tiff", CAMERA),
         ("a.jpg", IN_PARTS, "made.tiff", None),
@@ -411,11 +524,17 @@ def test_notes_that_tiff_lacks_are_left_out_with_a_warning_and_others_copied(
     photo = add(write_photo(tmp_path / name), *notes)
     assert run(photo, "-o", tmp_path / output) == 0
     printed = capsys.readouterr().err
-    assert [line for line in printed.splitlines() if "leaves out" in line and str(said) not in line] == []
+    assert [
+        line
+        for line in printed.splitlines()
+        if "leaves out" in line and str(said) not in line
+    ] == []
     assert ("leaves out" in printed) == (said is not None)
     found = read_notes(str(tmp_path / output))
     assert found.profile == (PROFILE if PROFILE[100:200] in photo.read_bytes() else b"")
-    assert bool(found.exif) == (name == "a.webp" and any(note[0] == b"EXIF" for note in notes))
+    assert bool(found.exif) == (
+        name == "a.webp" and any(note[0] == b"EXIF" for note in notes)
+    )
     assert pixels(tmp_path / output).shape in ((48, 64, 3), (64, 48, 3))
 
 
@@ -430,10 +549,15 @@ def test_notes_that_tiff_lacks_are_left_out_with_a_warning_and_others_copied(
         ((0x152, 3, b"\1\0"), "premultiplied (associated) alpha"),
     ],
 )
-def test_forms_of_tiff_that_ffmpeg_reads_wrong_are_refused_by_name(tmp_path, capsys, tag, word):
+def test_forms_of_tiff_that_ffmpeg_reads_wrong_are_refused_by_name(
+    tmp_path, capsys, tag, word
+):
     photo = with_tags(write_photo(tmp_path / "a.tiff"), tag)
     assert run(photo) == 1
-    assert f"holds {word} in a TIFF, which FFmpeg reads wrong; save it as PNG" in capsys.readouterr().err
+    assert (
+        f"holds {word} in a TIFF, which FFmpeg reads wrong; save it as PNG"
+        in capsys.readouterr().err
+    )
     assert run(tmp_path, "--photos") == 1
     assert [*tmp_path.iterdir()] == [photo]
 
@@ -445,7 +569,9 @@ def test_usual_tags_of_tiff_are_no_odd_forms(tmp_path):
     assert run(tmp_path / "b.tiff") == 1
 
 
-def test_a_profile_of_other_colours_than_the_picture_is_left_out_with_a_warning(tmp_path, capsys):
+def test_a_profile_of_other_colours_than_the_picture_is_left_out_with_a_warning(
+    tmp_path, capsys
+):
     profile = chunk(b"iCCP", b"x\0\0" + zlib.compress(PROFILE))
     grey = with_blocks(write_photo(tmp_path / "b.png", "gray"), profile)
     assert run(grey, "-o", tmp_path / "c.png") == 0
@@ -457,20 +583,35 @@ LONG = 0xFFFFFFFF
 HOSTILE = {
     "no TIFF": [segment(0xFFE1, b"Exif\0\0" + b"hello")],
     "cut": [segment(0xFFE1, b"Exif\0\0" + of_camera("<")[:20])],
-    "directory beyond the end": [segment(0xFFE1, b"Exif\0\0II*\0" + struct.pack("<I", LONG))],
+    "directory beyond the end": [
+        segment(0xFFE1, b"Exif\0\0II*\0" + struct.pack("<I", LONG))
+    ],
     "directory in the header": [segment(0xFFE1, b"Exif\0\0II*\0" + bytes(40))],
-    "65535 entries": [segment(0xFFE1, b"Exif\0\0II*\0" + struct.pack("<IH", 8, 0xFFFF))],
-    "inner directory beyond the end": [segment(0xFFE1, b"Exif\0\0" + tiff("<", (0x8769, 4, LONG)))],
-    "directory that is its own thumbnail": [segment(0xFFE1, b"Exif\0\0" + tiff("<", (0x112, 3, 6), then=8))],
+    "65535 entries": [
+        segment(0xFFE1, b"Exif\0\0II*\0" + struct.pack("<IH", 8, 0xFFFF))
+    ],
+    "inner directory beyond the end": [
+        segment(0xFFE1, b"Exif\0\0" + tiff("<", (0x8769, 4, LONG)))
+    ],
+    "directory that is its own thumbnail": [
+        segment(0xFFE1, b"Exif\0\0" + tiff("<", (0x112, 3, 6), then=8))
+    ],
     "thumbnail beyond the end": [
-        segment(0xFFE1, b"Exif\0\0" + tiff("<", then=14) + tiff("<", (0x201, 4, LONG), (0x202, 4, LONG))[8:])
+        segment(
+            0xFFE1,
+            b"Exif\0\0"
+            + tiff("<", then=14)
+            + tiff("<", (0x201, 4, LONG), (0x202, 4, LONG))[8:],
+        )
     ],
     "profile without a part": IN_PARTS[:1],
     "profile of no parts": [segment(0xFFE2, b"ICC_PROFILE\0\0\0" + PROFILE[:50])],
     "chunk beyond the end": [struct.pack(">I4s", LONG, b"eXIf")],
     "profile that is no stream": [chunk(b"iCCP", b"name\0\0nonsense")],
     "profile without a name's end": [chunk(b"iCCP", b"name")],
-    "profile that unpacks to 100 MB": [chunk(b"iCCP", b"name\0\0" + zlib.compress(bytes(10**8)))],
+    "profile that unpacks to 100 MB": [
+        chunk(b"iCCP", b"name\0\0" + zlib.compress(bytes(10**8)))
+    ],
     "EXIF that a JPEG can't hold": [chunk(b"eXIf", of_camera(">") + bytes(70_000))],
 }
 
@@ -497,7 +638,9 @@ def without_heic(monkeypatch):
     monkeypatch.setattr(source, "_READS_HEIF", False)
     for suffix in (".heic", ".heif"):
         monkeypatch.delitem(source.KINDS, suffix, raising=False)
-        monkeypatch.setitem(source._OTHER_KINDS, suffix, "pip install 'vidrestore[heic]' reads them")
+        monkeypatch.setitem(
+            source._OTHER_KINDS, suffix, "pip install 'vidrestore[heic]' reads them"
+        )
 
 
 @pytest.mark.usefixtures("without_heic")
@@ -511,20 +654,30 @@ def without_heic(monkeypatch):
         ("a.jp2", "convert to PNG"),
     ],
 )
-def test_a_photo_of_a_kind_that_is_not_read_names_the_way_out(tmp_path, capsys, name, way):
+def test_a_photo_of_a_kind_that_is_not_read_names_the_way_out(
+    tmp_path, capsys, name, way
+):
     (tmp_path / name.replace("%04d", "0001")).write_bytes(b"ftypheic")
     assert run(tmp_path / name) == 1
-    assert f"{Path(name).suffix.lower()} pictures are not read ({way}" in capsys.readouterr().err
+    assert (
+        f"{Path(name).suffix.lower()} pictures are not read ({way}"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.usefixtures("without_heic")
-def test_heic_beside_other_photos_is_a_warning_in_folders_and_fails_alone_if_named(tmp_path, capsys):
+def test_heic_beside_other_photos_is_a_warning_in_folders_and_fails_alone_if_named(
+    tmp_path, capsys
+):
     photo, phone = write_photo(tmp_path / "a.jpg"), tmp_path / "b.HEIC"
     phone.write_bytes(b"ftypheic")
     (tmp_path / "c.heic").write_bytes(b"ftypheic")
     way = "(pip install 'vidrestore[heic]' reads them)"
     assert run(tmp_path, "--photos", "-o", tmp_path / "out") == 0
-    assert f"{tmp_path}: warning: left out, as not read: 2 .heic {way}" in capsys.readouterr().err
+    assert (
+        f"{tmp_path}: warning: left out, as not read: 2 .heic {way}"
+        in capsys.readouterr().err
+    )
     assert run(photo, phone, "-o", tmp_path / "named") == 3
     assert f"{phone}: .heic pictures are not read {way}" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "named").iterdir()] == ["a.denoised.jpg"]
@@ -535,19 +688,37 @@ def test_heic_beside_other_photos_is_a_warning_in_folders_and_fails_alone_if_nam
 
 def test_all_that_a_folder_holds_beside_what_is_read_is_named(tmp_path, capsys):
     write_photo(tmp_path / "a.jpg")
-    for name in ("b.NEF", "c.nef", "d.psd", "song.mp3", "notes", ".hidden", "vidrestore-batch.json"):
+    for name in (
+        "b.NEF",
+        "c.nef",
+        "d.psd",
+        "song.mp3",
+        "notes",
+        ".hidden",
+        "vidrestore-batch.json",
+    ):
         (tmp_path / name).write_bytes(b"x")
     assert run(tmp_path, "--photos", "-o", f"{tmp_path / 'out'}/") == 0
     said = capsys.readouterr().err
-    assert "left out, as not read: 2 .nef (raw data of a camera: develop to 16-bit TIFF first" in said
-    assert "; 1 .psd (convert to PNG (16 bits) or TIFF first); 1 without a suffix, 1 .mp3\n" in said
+    assert (
+        "left out, as not read: 2 .nef (raw data of a camera: develop to 16-bit TIFF first"
+        in said
+    )
+    assert (
+        "; 1 .psd (convert to PNG (16 bits) or TIFF first); 1 without a suffix, 1 .mp3\n"
+        in said
+    )
 
 
 def write_heic(path: Path, samples: NDArray[Any], **notes: Any) -> Path:
     """Write (height, width, 3) uint8, or uint16 of 10 bits, without loss; `turn` is EXIF's orientation."""
     heif = pytest.importorskip("pillow_heif")
-    mode, data = ("RGB", samples) if samples.dtype == np.uint8 else ("RGB;16", samples << 6)
-    file = heif.from_bytes(mode=mode, size=samples.shape[1::-1], data=np.ascontiguousarray(data).tobytes())
+    mode, data = (
+        ("RGB", samples) if samples.dtype == np.uint8 else ("RGB;16", samples << 6)
+    )
+    file = heif.from_bytes(
+        mode=mode, size=samples.shape[1::-1], data=np.ascontiguousarray(data).tobytes()
+    )
     file.info.update(notes)
     file.save(path, quality=-1, chroma=444, matrix_coefficients=0)
     return path
@@ -555,7 +726,12 @@ def write_heic(path: Path, samples: NDArray[Any], **notes: Any) -> Path:
 
 def test_heic_keeps_10_bits_its_notes_and_is_upright(tmp_path, capsys):
     ramp = np.linspace(0, 1023, 48 * 64 * 3).astype(np.uint16).reshape(48, 64, 3)
-    photo = write_heic(tmp_path / "a.HEIC", ramp, exif=b"Exif\0\0" + of_camera(">"), icc_profile=PROFILE)
+    photo = write_heic(
+        tmp_path / "a.HEIC",
+        ramp,
+        exif=b"Exif\0\0" + of_camera(">"),
+        icc_profile=PROFILE,
+    )
     assert run(photo) == 0
     assert "leaves out" not in capsys.readouterr().err
     made = tmp_path / "a.denoised.png"
@@ -581,7 +757,9 @@ def test_heic_of_8_bits_under_another_name_is_read_by_its_content(tmp_path):
 def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
     def events(number: int) -> Iterator[Event]:
         name, place = f"{number}.JPG", {"index": number, "count": 2}
-        yield Started(name, f"{number}.denoised.JPG", "denoise", "dust-denoise", "cpu", **place)
+        yield Started(
+            name, f"{number}.denoised.JPG", "denoise", "dust-denoise", "cpu", **place
+        )
         yield Planned(name, 1, **place)
         yield Progressed(name, 1, 1, **place)
         yield Warned(name, "fine texture looks the same", **place)
@@ -596,22 +774,44 @@ def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
     assert [line[:6] for line in printed.out.splitlines()] == ["[1/2] ", "[2/2] "]
 
 
-@pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])
+@pytest.mark.parametrize(
+    "frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)]
+)
 def test_noise_that_was_measured_on_one_frame_is_doubted(frames, sigma, warned):
-    messages = list(result_warnings(frames, [Scene(0, frames, (sigma, 9.0, 9.0), (sigma,) * 3)], 0, ()))
-    assert sum("--sigma 6.0: if texture is gone" in as_options(message) for message in messages) == warned
+    messages = list(
+        result_warnings(
+            frames, [Scene(0, frames, (sigma, 9.0, 9.0), (sigma,) * 3)], 0, ()
+        )
+    )
+    assert (
+        sum(
+            "--sigma 6.0: if texture is gone" in as_options(message)
+            for message in messages
+        )
+        == warned
+    )
 
 
 def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(tmp_path, capsys):
     photo = write_photo(tmp_path / "photo.jpg")
     command("inspect", photo)
     printed = capsys.readouterr().out
-    assert f"{photo}: picture\n" in printed and "64x48" in printed and "noise" in printed
+    assert (
+        f"{photo}: picture\n" in printed and "64x48" in printed and "noise" in printed
+    )
     assert "frames" not in printed.replace(str(photo), "") and "fps" not in printed
 
 
 def test_a_report_of_a_photo_has_no_bitrate(tmp_path):
-    assert run(write_photo(tmp_path / "photo.png"), "--report", tmp_path / "page.html", "-q") == 0
+    assert (
+        run(
+            write_photo(tmp_path / "photo.png"),
+            "--report",
+            tmp_path / "page.html",
+            "-q",
+        )
+        == 0
+    )
     text = (tmp_path / "page.html").read_text()
     assert "1 frame of 64x48" in text and "<th>bitrate" not in text
 
@@ -619,20 +819,31 @@ def test_a_report_of_a_photo_has_no_bitrate(tmp_path):
 def test_a_palette_becomes_the_colours_it_stands_for(tmp_path):
     indices = np.arange(48 * 64, dtype=np.uint8).reshape(48, 64)
     levels = np.arange(256, dtype=np.uint8)
-    colours = np.stack([np.full(256, 255, np.uint8), levels, levels, levels], axis=-1)  # alpha first
-    write_frame(tmp_path / "a.png", "png", av.VideoFrame.from_ndarray((indices, colours), "pal8"))
+    # alpha first
+    colours = np.stack([np.full(256, 255, np.uint8), levels, levels, levels], axis=-1)
+    write_frame(
+        tmp_path / "a.png",
+        "png",
+        av.VideoFrame.from_ndarray((indices, colours), "pal8"),
+    )
     assert run(tmp_path / "a.png", "-q") == 0
-    np.testing.assert_array_equal(pixels(tmp_path / "a.denoised.png"), np.stack([indices] * 3, axis=-1))
+    np.testing.assert_array_equal(
+        pixels(tmp_path / "a.denoised.png"), np.stack([indices] * 3, axis=-1)
+    )
 
 
 def test_a_palette_has_alpha_only_if_a_colour_is_transparent(tmp_path):
     for alpha, planes in ((255, 3), (9, 4)):
         colours = np.full((256, 4), [alpha, 1, 2, 3], np.uint8)
-        picture = av.VideoFrame.from_ndarray((np.zeros((48, 64), np.uint8), colours), "pal8")
+        picture = av.VideoFrame.from_ndarray(
+            (np.zeros((48, 64), np.uint8), colours), "pal8"
+        )
         write_frame(tmp_path / "a.png", "png", picture)
         with VideoReader(str(tmp_path / "a.png")) as reader:
             assert len(next(reader.frames()).planes) == planes
-        assert run(tmp_path / "a.png", "-o", tmp_path / f"{alpha}.jpg", "-q") == (planes == 4)
+        assert run(tmp_path / "a.png", "-o", tmp_path / f"{alpha}.jpg", "-q") == (
+            planes == 4
+        )
 
 
 def test_the_order_of_pixels_in_a_png_is_no_interlaced_video(given, capsys):
@@ -644,7 +855,10 @@ def test_the_order_of_pixels_in_a_png_is_no_interlaced_video(given, capsys):
 def test_colours_of_print_are_named_whatever_is_written(given, capsys, output):
     photo = given("ycck.jpg")
     assert run(photo, "-o", photo.with_name(output)) == 1
-    assert "its colours are those of print, CMYK; convert it to RGB first" in capsys.readouterr().err
+    assert (
+        "its colours are those of print, CMYK; convert it to RGB first"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_palette_without_alpha_becomes_a_jpeg(given):
@@ -664,14 +878,24 @@ def test_a_photo_is_called_so_and_has_no_rate(tmp_path, capsys):
     assert "a.denoised.png: 1 photo in " in line and "fps" not in line
 
 
-BROKEN_EXIF = b"II*\0" + struct.pack("<IHHHII", 8, 1, 0x10F, 2, 0x40000014, 26) + bytes(4) + b"abcd\0"
+BROKEN_EXIF = (
+    b"II*\0"
+    + struct.pack("<IHHHII", 8, 1, 0x10F, 2, 0x40000014, 26)
+    + bytes(4)
+    + b"abcd\0"
+)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".tiff"])
-def test_exif_with_a_broken_entry_is_left_out_where_the_picture_could_not_be_read(tmp_path, capsys, suffix):
+def test_exif_with_a_broken_entry_is_left_out_where_the_picture_could_not_be_read(
+    tmp_path, capsys, suffix
+):
     photo = with_chunks(write_photo(tmp_path / "a.webp"), (b"EXIF", BROKEN_EXIF))
     assert run(photo, "-o", tmp_path / f"made{suffix}") == 0
-    warned = "its notes of the camera (EXIF) are broken, and left out" in capsys.readouterr().err
+    warned = (
+        "its notes of the camera (EXIF) are broken, and left out"
+        in capsys.readouterr().err
+    )
     assert warned == (suffix == ".png")
     assert pixels(tmp_path / f"made{suffix}").shape in ((48, 64, 3), (64, 48, 3))
 
@@ -679,11 +903,16 @@ def test_exif_with_a_broken_entry_is_left_out_where_the_picture_could_not_be_rea
 def test_the_broken_exif_of_a_webp_makes_no_unreadable_png(given, tmp_path, capsys):
     photo = given("exif_broken.webp")
     assert run(photo, "-o", tmp_path / "made.png") == 0
-    assert "its notes of the camera (EXIF) are broken, and left out" in capsys.readouterr().err
+    assert (
+        "its notes of the camera (EXIF) are broken, and left out"
+        in capsys.readouterr().err
+    )
     assert pixels(tmp_path / "made.png").shape == pixels(photo).shape
 
 
-def test_a_picture_that_its_encoder_wrote_wrong_never_gets_its_name(tmp_path, capsys, monkeypatch):
+def test_a_picture_that_its_encoder_wrote_wrong_never_gets_its_name(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(
         "vidrestore.media.writing.picture_writer.with_notes",
         lambda picture, notes: picture[: len(picture) // 2],
@@ -701,14 +930,22 @@ TITLES = [
 ]
 
 
-@pytest.mark.parametrize("suffix, warned", [(".png", False), (".jpg", True), (".tiff", True)])
-def test_texts_of_a_png_are_copied_to_a_png_and_named_for_others(tmp_path, capsys, suffix, warned):
+@pytest.mark.parametrize(
+    "suffix, warned", [(".png", False), (".jpg", True), (".tiff", True)]
+)
+def test_texts_of_a_png_are_copied_to_a_png_and_named_for_others(
+    tmp_path, capsys, suffix, warned
+):
     odd = chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"exif"))
     photo = with_blocks(write_photo(tmp_path / "a.png"), *TITLES, odd)
     assert run(photo, "-o", tmp_path / f"made{suffix}") == 0
     assert ("texts of the PNG, such as its title" in capsys.readouterr().err) == warned
     content = (tmp_path / f"made{suffix}").read_bytes()
-    assert [text in content for text in TITLES] == [not warned] * 3 and odd not in content
+    assert [text in content for text in TITLES] == [
+        not warned
+    ] * 3 and odd not in content
     assert run(photo, "-o", tmp_path / f"private{suffix}", "--drop", "exif") == 0
     assert "leaves out" not in capsys.readouterr().err
-    assert not any(text in (tmp_path / f"private{suffix}").read_bytes() for text in TITLES)
+    assert not any(
+        text in (tmp_path / f"private{suffix}").read_bytes() for text in TITLES
+    )

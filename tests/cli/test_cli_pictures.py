@@ -20,7 +20,9 @@ from vidrestore.media.writing.picture_writer import PictureFiles
 RED = np.array([255, 0, 0])
 
 
-def write_pictures(folder: Path, count: int = 4, pix_fmt: str = "rgb24", kind: str = "png") -> Path:
+def write_pictures(
+    folder: Path, count: int = 4, pix_fmt: str = "rgb24", kind: str = "png"
+) -> Path:
     """Pictures 0001 and on, of noise."""
     folder.mkdir()
     for number in range(1, count + 1):
@@ -28,7 +30,9 @@ def write_pictures(folder: Path, count: int = 4, pix_fmt: str = "rgb24", kind: s
         noise = np.random.default_rng(number)
         for plane in frame.planes:
             plane.update(noise.integers(0, 255, plane.buffer_size, np.uint8).tobytes())
-        write_frame(folder / f"{number:04}.{kind}", {"png": "png", "tif": "tiff"}[kind], frame)
+        write_frame(
+            folder / f"{number:04}.{kind}", {"png": "png", "tif": "tiff"}[kind], frame
+        )
     return folder
 
 
@@ -48,13 +52,23 @@ def write_red(path: Path, frames: int = 2) -> None:
 
 @pytest.mark.parametrize(
     "pix_fmt, kind",
-    [*((name, "png") for name in ("rgb24", "rgb48be", "rgba64be", "gray", "gray16be")), ("rgb48le", "tif")],
+    [
+        *(
+            (name, "png")
+            for name in ("rgb24", "rgb48be", "rgba64be", "gray", "gray16be")
+        ),
+        ("rgb48le", "tif"),
+    ],
 )
-def test_a_folder_of_pictures_becomes_one_of_the_same_names_depth_and_samples(tmp_path, pix_fmt, kind):
+def test_a_folder_of_pictures_becomes_one_of_the_same_names_depth_and_samples(
+    tmp_path, pix_fmt, kind
+):
     source = write_pictures(tmp_path / "frames", 3, pix_fmt, kind)
     assert run(source, "-q") == 0
     made = sorted((tmp_path / "frames.denoised").glob("[!.]*"))
-    assert [path.name for path in made] == [f"{number:04}.{kind}" for number in (1, 2, 3)]
+    assert [path.name for path in made] == [
+        f"{number:04}.{kind}" for number in (1, 2, 3)
+    ]
     for path in made:
         (name, found), (_, expected) = samples(path), samples(source / path.name)
         assert name == pix_fmt
@@ -106,16 +120,28 @@ def other_kind(folder: Path) -> None:
 @pytest.mark.parametrize(
     "harm, sentence",
     [
-        (without("0002.png"), "frames: 0002.png is missing; add it, or take what there is by the pattern"),
+        (
+            without("0002.png"),
+            "frames: 0002.png is missing; add it, or take what there is by the pattern",
+        ),
         (cut, "frames/0003.png: can't be read as a picture"),
-        (wider, "frames/0003.png: 96x48 in rgb24, but the first picture is 64x48 in rgb24"),
+        (
+            wider,
+            "frames/0003.png: 96x48 in rgb24, but the first picture is 64x48 in rgb24",
+        ),
         (other_kind, "frames: pictures of several kinds, .png and .tif; name one kind"),
     ],
 )
-def test_what_is_wrong_with_pictures_is_one_line_that_names_them(tmp_path, capsys, harm, sentence):
+def test_what_is_wrong_with_pictures_is_one_line_that_names_them(
+    tmp_path, capsys, harm, sentence
+):
     harm(write_pictures(tmp_path / "frames"))
     assert run(tmp_path / "frames") == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore:")]
+    errors = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("vidrestore:")
+    ]
     assert len(errors) == 1 and sentence in errors[0]
     assert not (tmp_path / "frames.denoised").exists()
 
@@ -132,17 +158,28 @@ def test_pictures_beside_videos_are_left_out_with_a_warning(tmp_path, capsys):
     folder = write_pictures(tmp_path / "mixed", 2)
     write_video(folder / "a.mkv", 2)
     assert run(folder, "-o", f"{tmp_path}/made/") == 0
-    assert "1 video and 2 pictures are there; only videos are restored" in capsys.readouterr().err
+    assert (
+        "1 video and 2 pictures are there; only videos are restored"
+        in capsys.readouterr().err
+    )
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["a.denoised.mkv"]
 
 
-def test_frames_that_were_named_one_by_one_are_restored_so_with_the_way_to_a_video(tmp_path, capsys):
+def test_frames_that_were_named_one_by_one_are_restored_so_with_the_way_to_a_video(
+    tmp_path, capsys
+):
     folder = write_pictures(tmp_path / "frames", 2)
     assert run(*sorted(folder.iterdir())) == 0
     printed = capsys.readouterr()
-    assert f"if they are frames of a video, name '{folder}/%04d.png' instead" in printed.err
+    assert (
+        f"if they are frames of a video, name '{folder}/%04d.png' instead"
+        in printed.err
+    )
     assert "2 of 2 inputs in" in printed.out
-    assert {path.name for path in folder.glob("*.denoised.png")} == {"0001.denoised.png", "0002.denoised.png"}
+    assert {path.name for path in folder.glob("*.denoised.png")} == {
+        "0001.denoised.png",
+        "0002.denoised.png",
+    }
 
 
 def test_the_pictures_of_the_source_are_never_replaced(tmp_path, capsys):
@@ -156,11 +193,15 @@ def test_the_pictures_of_the_source_are_never_replaced(tmp_path, capsys):
 def test_pictures_leave_sound_out_with_a_warning(tmp_path, capsys):
     rich_video(tmp_path / "in.mkv", extras())
     assert run(tmp_path / "in.mkv", "-o", tmp_path / "made/%04d.png") == 0
-    assert "pictures hold the frames only; left out: " in (printed := capsys.readouterr().err)
+    assert "pictures hold the frames only; left out: " in (
+        printed := capsys.readouterr().err
+    )
     assert "audio" in printed
 
 
-def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(tmp_path, capsys):
+def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(
+    tmp_path, capsys
+):
     source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
     assert run(source, "-o", output) == 0
     assert run(source, "-o", output) == 0
@@ -169,7 +210,10 @@ def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(tmp_
     assert run(other, "-o", output) == 1
     assert "or from another video" in capsys.readouterr().err
     assert run(other, "-o", output, "-y") == 0
-    assert "2 older pictures with other numbers are there, too, from 0003.png on" in capsys.readouterr().err
+    assert (
+        "2 older pictures with other numbers are there, too, from 0003.png on"
+        in capsys.readouterr().err
+    )
 
 
 def stop_at(patch: pytest.MonkeyPatch, *, killed: bool = False) -> None:
@@ -188,7 +232,9 @@ def stop_at(patch: pytest.MonkeyPatch, *, killed: bool = False) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_pictures_that_were_stopped_half_way_resume(tmp_path, monkeypatch, capsys, killed):
+def test_pictures_that_were_stopped_half_way_resume(
+    tmp_path, monkeypatch, capsys, killed
+):
     source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
     with monkeypatch.context() as patch:
         stop_at(patch, killed=killed)
@@ -200,7 +246,9 @@ def test_pictures_that_were_stopped_half_way_resume(tmp_path, monkeypatch, capsy
     assert '"reused": 4' in capsys.readouterr().out
     made = sorted(path.name for path in (tmp_path / "made").glob("*.png"))
     assert made == [f"{number:04}.png" for number in (1, 2, 3, 4)]
-    np.testing.assert_array_equal(samples(tmp_path / "made" / "0003.png")[1], samples(source / "0003.png")[1])
+    np.testing.assert_array_equal(
+        samples(tmp_path / "made" / "0003.png")[1], samples(source / "0003.png")[1]
+    )
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -214,7 +262,10 @@ def test_pictures_that_others_put_there_after_a_stop_are_replaced_only_to_overwr
     other = tmp_path / "made" / ("0004.png" if killed else "0002.png")
     other.write_bytes(b"precious")
     assert run(source, "-o", output) == 1
-    assert "add --overwrite to replace" in capsys.readouterr().err and other.read_bytes() == b"precious"
+    assert (
+        "add --overwrite to replace" in capsys.readouterr().err
+        and other.read_bytes() == b"precious"
+    )
     assert run(source, "-o", output, "-y") == 0 and other.read_bytes() != b"precious"
 
 

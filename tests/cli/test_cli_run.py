@@ -31,40 +31,96 @@ def test_steps_give_the_frames_of_the_commands_one_after_the_other(video, tmp_pa
     first = write_weights(tmp_path / "a", small(), "derain")
     second = write_weights(tmp_path / "b", doubling(), "sr")
     common = ("--lossless", "--threads", "2", "-q")
-    assert run("derain", video, "-o", tmp_path / "one.mkv", "--model", first, *common) == 0
-    assert run("sr", tmp_path / "one.mkv", "-o", tmp_path / "two.mkv", "-x2", "--model", second, *common) == 0
-    given = ("--set", f"derain.model={first}", "--set", f"sr.model={second}", "--set", "sr.scale=2")
+    assert (
+        run("derain", video, "-o", tmp_path / "one.mkv", "--model", first, *common) == 0
+    )
+    assert (
+        run(
+            "sr",
+            tmp_path / "one.mkv",
+            "-o",
+            tmp_path / "two.mkv",
+            "-x2",
+            "--model",
+            second,
+            *common,
+        )
+        == 0
+    )
+    given = (
+        "--set",
+        f"derain.model={first}",
+        "--set",
+        f"sr.model={second}",
+        "--set",
+        "sr.scale=2",
+    )
     assert run("run", video, "--steps", "denoise,derain,sr", *given, *common) == 0
     made = video.with_name("video.denoised.derained.x2.mkv")
     two = pictures(tmp_path / "two.mkv")
-    for (pts, _, planes), (other_pts, _, others) in zip(pictures(made), two, strict=True):
+    for (pts, _, planes), (other_pts, _, others) in zip(
+        pictures(made), two, strict=True
+    ):
         assert pts == other_pts
         for plane, other in zip(planes, others, strict=True):
-            given, wanted = (np.frombuffer(each, np.uint8).astype(int) for each in (plane, other))
-            assert np.abs(given - wanted).max() <= 1  # threads share out sums differently in a chain of steps
+            given, wanted = (
+                np.frombuffer(each, np.uint8).astype(int) for each in (plane, other)
+            )
+            # threads share out sums differently in a chain of steps
+            assert np.abs(given - wanted).max() <= 1
     assert pictures(tmp_path / "one.mkv") != pictures(video)
 
 
 def test_the_same_steps_again_are_skipped_and_others_are_refused(video, capsys):
     made = video.with_name("made.mkv")
-    line = ("run", video, "-o", made, "--steps", "denoise,denoise", "--set", "denoise.strength=0.5")
+    line = (
+        "run",
+        video,
+        "-o",
+        made,
+        "--steps",
+        "denoise,denoise",
+        "--set",
+        "denoise.strength=0.5",
+    )
     assert run(*line) == 0
     assert f"{video}: denoise, denoise with " in capsys.readouterr().err
     before = made.read_bytes()
     assert run(*line) == 0
     assert capsys.readouterr().out == f"{video} -> {made}: skipped, finished before\n"
     assert run(*line[:-1], "denoise.strength=1") == 1
-    assert run("run", video, "-o", made, "--steps", "denoise", "--set", "denoise.strength=0.5") == 1
+    assert (
+        run(
+            "run",
+            video,
+            "-o",
+            made,
+            "--steps",
+            "denoise",
+            "--set",
+            "denoise.strength=0.5",
+        )
+        == 1
+    )
     assert "made with other options" in capsys.readouterr().err
     assert made.read_bytes() == before
     assert run(*line, "--overwrite") == 0
 
 
-def test_steps_that_were_stopped_resume_and_give_the_same_file(video, monkeypatch, capsys):
+def test_steps_that_were_stopped_resume_and_give_the_same_file(
+    video, monkeypatch, capsys
+):
     monkeypatch.setattr("vidrestore.jobs.segmented.LENGTH", 10)
     write_video(video, 40, sound=None)
     weights = write_weights(video.parent, doubling(), "sr")
-    given = ("--steps", "denoise,sr", "--set", f"sr.model={weights}", "--set", "sr.scale=2")
+    given = (
+        "--steps",
+        "denoise,sr",
+        "--set",
+        f"sr.model={weights}",
+        "--set",
+        "sr.scale=2",
+    )
     line = ("run", video, *given, "--threads", "1")
     assert run(*line, "-o", video.with_name("whole.mkv")) == 0
     finish, finished = SegmentWriter.finish, list[Path]()
@@ -102,11 +158,16 @@ def test_steps_are_planned_previewed_and_reported(video, capsys):
 
 
 def test_only_the_first_step_measures_noise(video, monkeypatch, capsys):
-    monkeypatch.setattr(IdentityRestorer, "facts", replace(IdentityRestorer.facts, needs_sigma=True))
+    monkeypatch.setattr(
+        IdentityRestorer, "facts", replace(IdentityRestorer.facts, needs_sigma=True)
+    )
     line = ("run", video, "--steps", "denoise,denoise")
     for output in ("-", video.with_name("made.mkv")):
         assert run(*line, "-o", output) == 2
-        assert "let it be the first, or give the noise, as in --set denoise.sigma" in capsys.readouterr().err
+        assert (
+            "let it be the first, or give the noise, as in --set denoise.sigma"
+            in capsys.readouterr().err
+        )
     assert run(*line, "--set", "denoise.sigma=5", "--shard", "1/1") == 0
 
 
@@ -116,7 +177,9 @@ def test_steps_keep_the_notes_of_a_photo(tmp_path, options, kept):
     write_picture(photo, (10, 200, 30))
     exif = b"Exif\0\0II*\0" + struct.pack("<IHI", 8, 0, 0) + b"the camera"
     data = photo.read_bytes()
-    photo.write_bytes(data[:2] + struct.pack(">HH", 0xFFE1, len(exif) + 2) + exif + data[2:])
+    photo.write_bytes(
+        data[:2] + struct.pack(">HH", 0xFFE1, len(exif) + 2) + exif + data[2:]
+    )
     made = tmp_path / "made.jpg"
     assert run("run", photo, "--steps", "denoise,denoise", "-o", made, *options) == 0
     assert (exif in made.read_bytes()) == kept
@@ -131,11 +194,19 @@ def test_the_configuration_that_is_printed_is_read_again(video, tmp_path, capsys
     assert capsys.readouterr().out == text
     assert run("run", video, "--config", tmp_path / "steps.toml", "--json") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert events[0]["event"] == "start" and events[0]["device"] == "cpu" and events[-1]["frames"] == 5
+    assert (
+        events[0]["event"] == "start"
+        and events[0]["device"] == "cpu"
+        and events[-1]["frames"] == 5
+    )
 
 
-@pytest.mark.parametrize("steps", ["3", '"denoise"', '[["denoise"]]', '["denoise", 5]', "nan", "2020-01-01"])
-def test_steps_that_are_not_a_list_of_names_are_refused_in_one_line(tmp_path, capsys, steps):
+@pytest.mark.parametrize(
+    "steps", ["3", '"denoise"', '[["denoise"]]', '["denoise", 5]', "nan", "2020-01-01"]
+)
+def test_steps_that_are_not_a_list_of_names_are_refused_in_one_line(
+    tmp_path, capsys, steps
+):
     (tmp_path / "steps.toml").write_text(f"steps = {steps}")
     assert run("run", "a.mp4", "--config", tmp_path / "steps.toml") == 2
     assert 'steps.toml: expected steps = ["denoise", "sr"]' in capsys.readouterr().err
@@ -143,7 +214,10 @@ def test_steps_that_are_not_a_list_of_names_are_refused_in_one_line(tmp_path, ca
 
 def test_an_option_of_no_step_is_refused_with_the_form_that_it_needs(tmp_path, capsys):
     assert run("run", "a.mp4", "--steps", "denoise", "--set", "sigma=8") == 2
-    assert "sigma: name the step that it is for, as in denoise.sigma" in capsys.readouterr().err
+    assert (
+        "sigma: name the step that it is for, as in denoise.sigma"
+        in capsys.readouterr().err
+    )
     (tmp_path / "steps.toml").write_text('steps = ["denoise"]\nsigma = 8')
     assert run("run", "a.mp4", "--config", tmp_path / "steps.toml") == 2
     assert "steps.toml: sigma: name the step" in capsys.readouterr().err
@@ -152,13 +226,16 @@ def test_an_option_of_no_step_is_refused_with_the_form_that_it_needs(tmp_path, c
 @pytest.mark.parametrize(
     "text, reason",
     [
-        (".".join("a" * 20_000) + " = 1", "has more than 16 parts"),  # 400 MB, and 10 GB for 100,000
+        # 400 MB, and 10 GB for 100,000
+        (".".join("a" * 20_000) + " = 1", "has more than 16 parts"),
         ("x = " + "[" * 100_000, "nested too deeply"),
         (f"[denoise]\nsigma = 0x{'f' * 5000}", "a whole number of more than 64 bits"),
     ],
     ids=["keys", "depth", "numbers"],
 )
-def test_a_configuration_that_would_take_any_memory_is_refused(tmp_path, capsys, text, reason):
+def test_a_configuration_that_would_take_any_memory_is_refused(
+    tmp_path, capsys, text, reason
+):
     (tmp_path / "steps.toml").write_text(text)
     assert run("run", "--config", tmp_path / "steps.toml", "--print-config") == 2
     assert reason in capsys.readouterr().err

@@ -31,7 +31,9 @@ def change(path):
     path.write_bytes(content)
 
 
-def test_a_sidecar_records_files_weights_options_noise_and_times(video, capsys, monkeypatch):
+def test_a_sidecar_records_files_weights_options_noise_and_times(
+    video, capsys, monkeypatch
+):
     monkeypatch.undo()  # the real weights
     monkeypatch.setattr(sys, "argv", ["/bin/vidrestore", "denoise", "in one.mkv"])
     assert run(video, "--sigma", "20", "--quality", "fast", "--sidecar", "--json") == 0
@@ -40,14 +42,31 @@ def test_a_sidecar_records_files_weights_options_noise_and_times(video, capsys, 
     output = video.with_name("in.denoised.mkv")
     found = json.loads(output.with_name("in.denoised.mkv.vidrestore.json").read_text())
     for part, path in (("source", video), ("result", output)):
-        assert found[part]["path"] == path.name and found[part]["bytes"] == path.stat().st_size
+        assert (
+            found[part]["path"] == path.name
+            and found[part]["bytes"] == path.stat().st_size
+        )
         assert found[part]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert found["vidrestore"] == found["plan"]["versions"]["vidrestore"] == vidrestore.__version__
+    assert (
+        found["vidrestore"]
+        == found["plan"]["versions"]["vidrestore"]
+        == vidrestore.__version__
+    )
     assert found["command"] == "vidrestore denoise 'in one.mkv'"
-    assert found["plan"]["weights"] == {"dust-denoise": read_manifest()["dust-denoise"].sha256}
+    assert found["plan"]["weights"] == {
+        "dust-denoise": read_manifest()["dust-denoise"].sha256
+    }
     (step,) = found["steps"]
-    assert (step["task"], step["options"]["sigma"], step["options"]["quality"]) == ("denoise", 20, "fast")
-    assert found["done"]["frames"] == 5 and found["done"]["scenes"][0]["sigma"] == [20, 20, 20]
+    assert (step["task"], step["options"]["sigma"], step["options"]["quality"]) == (
+        "denoise",
+        20,
+        "fast",
+    )
+    assert found["done"]["frames"] == 5 and found["done"]["scenes"][0]["sigma"] == [
+        20,
+        20,
+        20,
+    ]
     assert found["began"] < found["ended"] and found["began"].endswith("+00:00")
 
 
@@ -59,12 +78,17 @@ def test_verify_fails_when_a_byte_changes(video, capsys):
     change(video.with_name("in.denoised.mkv"))
     assert verify(sidecar) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert "in.mkv: as recorded" in lines[0] and "in.denoised.mkv: differs from the record" in lines[1]
+    assert (
+        "in.mkv: as recorded" in lines[0]
+        and "in.denoised.mkv: differs from the record" in lines[1]
+    )
     video.unlink()
     assert verify(sidecar) == 1 and "in.mkv: can't be read" in capsys.readouterr().out
 
 
-def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(video, tmp_path, capsys):
+def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(
+    video, tmp_path, capsys
+):
     assert run(video, "--sidecar", "-q") == 0
     (tmp_path / "moved").mkdir()
     for path in tmp_path.glob("in*"):
@@ -92,7 +116,9 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
 def test_verify_refuses_what_no_run_has_recorded(content, reason, tmp_path, capsys):
     if isinstance(content, dict):
         recorded = {"path": "a.mkv", "bytes": 0, "sha256": "0" * 64}
-        content = json.dumps({"sidecar": 1, "source": recorded | content, "result": recorded})
+        content = json.dumps(
+            {"sidecar": 1, "source": recorded | content, "result": recorded}
+        )
     content = content.encode() if isinstance(content, str) else content
     (tmp_path / "other.json").write_bytes(content)
     assert verify(tmp_path / "other.json") == 1
@@ -100,12 +126,19 @@ def test_verify_refuses_what_no_run_has_recorded(content, reason, tmp_path, caps
     assert "other.json: not a sidecar of vidrestore" in found and reason in found
 
 
-def test_verify_compares_no_pipe_and_counts_no_digits_without_end(tmp_path, monkeypatch, capsys):
+def test_verify_compares_no_pipe_and_counts_no_digits_without_end(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "1.png").write_bytes(b"")
-    for path, reason in (("-", "standard input"), ("%0999999999d.png", "can't be read")):
+    for path, reason in (
+        ("-", "standard input"),
+        ("%0999999999d.png", "can't be read"),
+    ):
         recorded = {"path": path, "bytes": 0, "sha256": "0" * 64}
-        (tmp_path / "s.json").write_text(json.dumps({"sidecar": 1, "source": recorded, "result": recorded}))
+        (tmp_path / "s.json").write_text(
+            json.dumps({"sidecar": 1, "source": recorded, "result": recorded})
+        )
         assert verify("s.json") == 1
         assert reason in capsys.readouterr().out
 
@@ -113,22 +146,31 @@ def test_verify_compares_no_pipe_and_counts_no_digits_without_end(tmp_path, monk
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_verify_waits_for_no_pipe_and_reads_no_device(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
-    for path, reason in ((tmp_path / "pipe", "a named pipe"), ("/dev/zero", "a device")):
+    for path, reason in (
+        (tmp_path / "pipe", "a named pipe"),
+        ("/dev/zero", "a device"),
+    ):
         recorded = {"path": str(path), "bytes": 0, "sha256": "0" * 64}
-        (tmp_path / "s.json").write_text(json.dumps({"sidecar": 1, "source": recorded, "result": recorded}))
+        (tmp_path / "s.json").write_text(
+            json.dumps({"sidecar": 1, "source": recorded, "result": recorded})
+        )
         assert verify(tmp_path / "s.json") == 1
         assert f"can't be read ({reason}" in capsys.readouterr().out
         assert verify(path) == 1
 
 
-def test_a_sidecar_written_after_the_run_describes_this_output_and_lists_what_it_lacks(video):
+def test_a_sidecar_written_after_the_run_describes_this_output_and_lists_what_it_lacks(
+    video,
+):
     sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
     assert run(video, "--sidecar", "-q") == 0
     first = sidecar.read_bytes()
     assert run(video, "--sidecar", "-q") == 0 and sidecar.read_bytes() == first
     assert run(video, "--strength", "0.5", "-y", "-q") == 0 and verify(sidecar) == 1
     sidecar.unlink()
-    assert run(video, "--strength", "0.5", "--sidecar", "-q") == 0 and verify(sidecar) == 0
+    assert (
+        run(video, "--strength", "0.5", "--sidecar", "-q") == 0 and verify(sidecar) == 0
+    )
     assert "lacks the plan" in json.loads(sidecar.read_text())["lacks"]
     assert "lacks" not in json.loads(first)
 
@@ -144,7 +186,10 @@ def test_a_refused_run_does_not_replace_the_record_of_a_run(video, capsys):
 def test_pictures_have_sidecars_and_pipes_none(tmp_path, capsys):
     for number in range(3):
         write_video(tmp_path / f"{number}.png", 1, "png", "rgb24", format="image2")
-    assert run(tmp_path / "%d.png", "-o", tmp_path / "out" / "%04d.png", "--sidecar", "-q") == 0
+    assert (
+        run(tmp_path / "%d.png", "-o", tmp_path / "out" / "%04d.png", "--sidecar", "-q")
+        == 0
+    )
     sidecar = tmp_path / "out" / "%04d.png.vidrestore.json"
     assert verify(sidecar) == 0
     change(tmp_path / "out" / "0001.png")
@@ -154,17 +199,29 @@ def test_pictures_have_sidecars_and_pipes_none(tmp_path, capsys):
         assert "not with --preview, --dry-run or pipes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name, key", [("a.mp4", "encoder"), ("a.mkv", "VIDRESTORE"), ("a.mov", "xmp")])
+@pytest.mark.parametrize(
+    "name, key", [("a.mp4", "encoder"), ("a.mkv", "VIDRESTORE"), ("a.mov", "xmp")]
+)
 def test_tags_of_the_output_say_how_it_was_made_unless_refused(video, name, key):
     for options, tagged in ((), True), (("--no-tags", "-y"), False):
-        assert run(video, "-o", video.with_name(name), "--strength", "0.5", "-q", *options) == 0
-        with av.open(str(video.with_name(name)), container_options={"export_xmp": "1"}) as file:
+        assert (
+            run(video, "-o", video.with_name(name), "--strength", "0.5", "-q", *options)
+            == 0
+        )
+        with av.open(
+            str(video.with_name(name)), container_options={"export_xmp": "1"}
+        ) as file:
             found = file.metadata.get(key, "")
         made = rf" {vidrestore.__version__}: denoise identity@\w*.* strength=0.5; \d+ frames"
-        assert bool(re.search(rf"\bvidrestore [0-9a-f]{{16}}\+[0-9a-f]{{8}}{made}", found)) == tagged
+        assert (
+            bool(re.search(rf"\bvidrestore [0-9a-f]{{16}}\+[0-9a-f]{{8}}{made}", found))
+            == tagged
+        )
 
 
-def test_a_batch_with_sidecars_leaves_a_list_of_what_became_of_each_input(tmp_path, capsys):
+def test_a_batch_with_sidecars_leaves_a_list_of_what_became_of_each_input(
+    tmp_path, capsys
+):
     for name in ("a.mkv", "c.mkv", "c.denoised.mkv"):
         write_video(tmp_path / name, 2, "libx264")
     names = [tmp_path / name for name in ("a.mkv", "gone.mkv", "c.mkv")]
@@ -173,7 +230,10 @@ def test_a_batch_with_sidecars_leaves_a_list_of_what_became_of_each_input(tmp_pa
     listed = json.loads((tmp_path / "vidrestore-batch.json").read_text())["inputs"]
     assert [each["state"] for each in listed] == ["done", "failed", "skipped"]
     assert [each["input"] for each in listed] == [str(name) for name in names]
-    assert listed[0]["output"] == str(tmp_path / "a.denoised.mkv") and "gone.mkv" in listed[1]["reason"]
+    assert (
+        listed[0]["output"] == str(tmp_path / "a.denoised.mkv")
+        and "gone.mkv" in listed[1]["reason"]
+    )
     assert run(*names, "--sidecar", "-q") == 3  # its own list is replaced
     for mine in ("mine", '["vidrestore_batch"]', '"vidrestore_batch"', "[" * 60_000):
         (tmp_path / "vidrestore-batch.json").write_text(mine)
@@ -189,7 +249,10 @@ def batch(tmp_path, capsys):
     for name in ("nas/a.mkv", "nas/below/b.mkv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         write_video(tmp_path / name, 3, "libx264")
-    assert run(tmp_path / "nas", "-o", tmp_path / "out", "--recursive", "--sidecar", "-q") == 0
+    assert (
+        run(tmp_path / "nas", "-o", tmp_path / "out", "--recursive", "--sidecar", "-q")
+        == 0
+    )
     capsys.readouterr()
     return tmp_path / "out"
 
@@ -205,7 +268,10 @@ def test_verify_takes_a_folder_a_list_and_a_video(batch, capsys, monkeypatch):
         assert f"{video}: differs from the record" in capsys.readouterr().out
     (batch / "below" / "b.denoised.mkv.vidrestore.json").unlink()
     assert verify(batch / "vidrestore-batch.json") == 1
-    assert verify(video) == 1 and "b.denoised.mkv: it has no sidecar" in capsys.readouterr().err
+    assert (
+        verify(video) == 1
+        and "b.denoised.mkv: it has no sidecar" in capsys.readouterr().err
+    )
 
 
 def test_verify_names_what_a_batch_did_not_finish(batch, capsys):
@@ -228,11 +294,16 @@ def test_a_batch_with_sidecars_is_silent_the_second_time(batch, capsys):
     records = {path: path.read_bytes() for path in batch.rglob("*.vidrestore.json")}
     assert run(*line) == 0
     assert capsys.readouterr().err == ""
-    assert records == {path: path.read_bytes() for path in batch.rglob("*.vidrestore.json")}
+    assert records == {
+        path: path.read_bytes() for path in batch.rglob("*.vidrestore.json")
+    }
     sidecar = batch / "a.denoised.mkv.vidrestore.json"
     sidecar.write_text(sidecar.read_text().replace('"sha256": "', '"sha256": "0', 2))
     assert run(*line) == 0
-    assert f"left alone: {sidecar} exists; remove it for one of this run" in capsys.readouterr().err
+    assert (
+        f"left alone: {sidecar} exists; remove it for one of this run"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_record_of_a_stump_is_replaced_with_it_and_is_never_right(batch, capsys):
@@ -243,7 +314,9 @@ def test_the_record_of_a_stump_is_replaced_with_it_and_is_never_right(batch, cap
     record["result"] |= {"sha256": hashlib.sha256(stump).hexdigest()}
     sidecar.write_text(json.dumps(record))
     assert verify(video) == 1
-    assert "as recorded, but not whole: the file is cut short" in capsys.readouterr().out
+    assert (
+        "as recorded, but not whole: the file is cut short" in capsys.readouterr().out
+    )
     assert run(batch.parent / "nas" / "a.mkv", "-o", video, "--sidecar") == 0
     assert "it is made again" in capsys.readouterr().err
     assert verify(video) == 0

@@ -14,10 +14,14 @@ from vidrestore.media.reading.reader import VideoReader
 
 
 def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))
+    )
 
 
-def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(tmp_path, monkeypatch, capsys):
+def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(
+    tmp_path, monkeypatch, capsys
+):
     rich_video(tmp_path / "in.mkv", extras())
     (tmp_path / "made").mkdir()
     give(monkeypatch, (tmp_path / "in.mkv").read_bytes())
@@ -25,19 +29,37 @@ def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(tmp_
     assert run("-", "-o", output, "--lossless", "--json") == 0
     captured = capsys.readouterr()
     events = [json.loads(line) for line in captured.out.splitlines()]
-    assert {event["source"] for event in events} == {"-"} and ".partial" not in captured.out
+    assert {event["source"] for event in events} == {
+        "-"
+    } and ".partial" not in captured.out
     assert any("stored in" in event.get("message", "") for event in events)
-    with VideoReader(str(tmp_path / "in.mkv")) as one, VideoReader(str(output)) as other:
+    with (
+        VideoReader(str(tmp_path / "in.mkv")) as one,
+        VideoReader(str(output)) as other,
+    ):
         pairs = list(zip(one.frames(), other.frames(), strict=True))
     assert len(pairs) == 12
-    assert all(first.planes[0].tobytes() == second.planes[0].tobytes() for first, second in pairs)
+    assert all(
+        first.planes[0].tobytes() == second.planes[0].tobytes()
+        for first, second in pairs
+    )
     assert packets(output)[1] == packets(tmp_path / "in.mkv")[1]
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["out.mkv"]
 
 
 def test_what_a_killed_run_stored_is_removed_by_the_next(tmp_path, monkeypatch):
-    command = [sys.executable, "-m", "vidrestore", "denoise", "-", "-o", str(tmp_path / "out.mkv")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "vidrestore",
+        "denoise",
+        "-",
+        "-o",
+        str(tmp_path / "out.mkv"),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
         process.stdin.write(bytes(3 << 20))
         process.stdin.flush()
         while not any(path.stat().st_size for path in tmp_path.iterdir()):
@@ -59,4 +81,7 @@ def test_stdin_that_is_not_a_video_is_refused_as_a_dash(tmp_path, monkeypatch, c
 
 def test_an_address_gets_a_plain_sentence(capsys):
     assert run("https://example.org/a.mp4") == 1
-    assert "an address, and only files are read; download it first" in capsys.readouterr().err
+    assert (
+        "an address, and only files are read; download it first"
+        in capsys.readouterr().err
+    )

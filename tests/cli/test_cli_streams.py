@@ -21,10 +21,16 @@ RATE = 22050
 VIDEO = {".avi": "mpeg4", ".wmv": "wmv2", ".m2ts": "mpeg2video"}
 
 
-def with_sound(path: Path, codec: str, layout: str = "mono", rate: int = RATE, hole: int = 0) -> Path:
+def with_sound(
+    path: Path, codec: str, layout: str = "mono", rate: int = RATE, hole: int = 0
+) -> Path:
     """A second of video with a second of tones, after half of which `hole` samples are missing."""
-    with av.open(str(path), "w", format={".m2ts": "mpegts", ".wmv": "asf"}.get(path.suffix)) as output:
-        video: Any = output.add_stream(VIDEO.get(path.suffix, "libx264"), rate=25, width=64, height=48)
+    with av.open(
+        str(path), "w", format={".m2ts": "mpegts", ".wmv": "asf"}.get(path.suffix)
+    ) as output:
+        video: Any = output.add_stream(
+            VIDEO.get(path.suffix, "libx264"), rate=25, width=64, height=48
+        )
         video.pix_fmt = "yuv420p"
         sound: Any = output.add_stream(codec, rate=rate)
         sound.layout, sound.bit_rate = layout, 128_000
@@ -32,9 +38,20 @@ def with_sound(path: Path, codec: str, layout: str = "mono", rate: int = RATE, h
             sound.format = "s32"
         sound.time_base = Fraction(1, rate)
         for number in range(25):
-            output.mux(video.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
-            output.mux(sound.encode(tones(layout, rate, number, hole if number >= 12 else 0)))
-        output.mux([*video.encode(None), *(packet for packet in sound.encode(None) if packet.size)])
+            output.mux(
+                video.encode(
+                    video_frame("yuv420p", sample_planes("yuv420p", number), number)
+                )
+            )
+            output.mux(
+                sound.encode(tones(layout, rate, number, hole if number >= 12 else 0))
+            )
+        output.mux(
+            [
+                *video.encode(None),
+                *(packet for packet in sound.encode(None) if packet.size),
+            ]
+        )
     return path
 
 
@@ -46,7 +63,11 @@ def tones(layout: str, rate: int, number: int, late: int = 0) -> av.AudioFrame:
     scaled = np.stack(waves, axis=1).reshape(1, -1) * (65536 if deep else 1)
     samples = scaled.astype(np.int32) >> 8 << 8 if deep else scaled.astype(np.int16)
     frame = av.AudioFrame.from_ndarray(samples, "s32" if deep else "s16", layout)
-    frame.sample_rate, frame.pts, frame.time_base = rate, int(at[0]) + late, Fraction(1, rate)
+    frame.sample_rate, frame.pts, frame.time_base = (
+        rate,
+        int(at[0]) + late,
+        Fraction(1, rate),
+    )
     return frame
 
 
@@ -64,7 +85,11 @@ def decoded(path: Path) -> tuple[float, NDArray[np.int64]]:
             if not frame.format.is_planar:
                 values = values.reshape(-1, frame.layout.nb_channels).T
             parts.append(values.astype(np.int64))
-            first = first if first is not None else float((frame.pts or 0) * (frame.time_base or 0))
+            first = (
+                first
+                if first is not None
+                else float((frame.pts or 0) * (frame.time_base or 0))
+            )
     return first, np.concatenate(parts, axis=1)
 
 
@@ -89,7 +114,10 @@ def test_sound_that_mkv_cannot_hold_is_encoded_as_flac_sample_for_sample_with_a_
 ):
     source = with_sound(tmp_path / name, codec, layout, rate)
     assert run(source) == 0
-    assert f"stream 1, {codec}: encoded again as FLAC, which .mkv can hold" in capsys.readouterr().err
+    assert (
+        f"stream 1, {codec}: encoded again as FLAC, which .mkv can hold"
+        in capsys.readouterr().err
+    )
     output = tmp_path / "in.denoised.mkv"
     assert sounds(output) == ["flac"]
     (before, wanted), (after, found) = decoded(source), decoded(output)
@@ -102,21 +130,29 @@ def test_sound_that_mkv_cannot_hold_is_encoded_as_flac_sample_for_sample_with_a_
     "codec, target, expected",
     [
         ("wmav2", "mp4", "aac"),
-        ("pcm_s16le", "mp4", "alac"),  # AVI gives its channels no places, which MP4 asks for
+        # AVI gives its channels no places, which MP4 asks for
+        ("pcm_s16le", "mp4", "alac"),
         ("flac", "mov", "alac"),
         ("wmav2", "webm", "opus"),
         ("ac3", "webm", "opus"),
     ],
 )
-def test_other_containers_get_the_sound_that_players_expect_there(codec, target, expected, tmp_path):
+def test_other_containers_get_the_sound_that_players_expect_there(
+    codec, target, expected, tmp_path
+):
     rate = 48000 if codec == "ac3" else 44100
     name = {"wmav2": "in.wmv", "pcm_s16le": "in.avi"}.get(codec, "in.mkv")
-    source, output = with_sound(tmp_path / name, codec, "stereo", rate), tmp_path / f"out.{target}"
+    source, output = (
+        with_sound(tmp_path / name, codec, "stereo", rate),
+        tmp_path / f"out.{target}",
+    )
     assert run(source, "-o", output, "-q") == 0
     assert sounds(output) == [expected]
     (before, wanted), (after, found) = decoded(source), decoded(output)
     with av.open(str(source)) as one, av.open(str(output)) as other:
-        rates = [opened.streams.audio[0].codec_context.sample_rate for opened in (one, other)]
+        rates = [
+            opened.streams.audio[0].codec_context.sample_rate for opened in (one, other)
+        ]
     lengths = [before + wanted.shape[1] / rates[0], after + found.shape[1] / rates[1]]
     assert abs(lengths[0] - lengths[1]) < 0.05  # an encoder fills its last frame
 
@@ -135,7 +171,8 @@ def test_encoded_sound_is_cut_with_the_video(tmp_path):
     (_, whole), (late, found) = decoded(source), decoded(output)
     first = round((0.4 + late) * RATE)
     errors = [
-        np.abs(whole[:, at : at + found.shape[1]] - found).max() for at in range(first - 30, first + 30)
+        np.abs(whole[:, at : at + found.shape[1]] - found).max()
+        for at in range(first - 30, first + 30)
     ]
     assert min(errors) == 0 and abs(found.shape[1] / RATE - 0.4) < 0.05
 
@@ -146,22 +183,35 @@ def test_where_sound_is_missing_encoded_sound_is_silent_for_as_long(tmp_path):
     assert run(source, "-o", output, "-q") == 0
     _, found = decoded(output)
     assert abs(found.shape[1] / 48000 - 1.5) < 0.05
-    assert np.abs(found[:, 28000:42000]).max() < 80000 < np.abs(found[:, 52000:60000]).max()
+    assert (
+        np.abs(found[:, 28000:42000]).max()
+        < 80000
+        < np.abs(found[:, 52000:60000]).max()
+    )
 
 
 def test_encoded_sound_whose_times_go_back_is_refused(tmp_path):
     """Muxers refuse to write such a file."""
     source = with_sound(tmp_path / "in.mkv", "pcm_s16le")
-    with av.open(str(source)) as opened, av.open(str(tmp_path / "out.webm"), "w") as output:
+    with (
+        av.open(str(source)) as opened,
+        av.open(str(tmp_path / "out.webm"), "w") as output,
+    ):
         sound = EncodedSound(output, opened.streams.audio[0], "libopus")
-        early, late = (packet for packet in islice(opened.demux(audio=0), 21) if packet.pts in (0, 800))
+        early, late = (
+            packet
+            for packet in islice(opened.demux(audio=0), 21)
+            if packet.pts in (0, 800)
+        )
         assert len(list(sound.packets(late))) <= 1
         with pytest.raises(ValueError, match="its times go back there"):
             list(sound.packets(early))
 
 
 def test_streams_are_dropped_by_number_beside_kinds(tmp_path, capsys):
-    rich_video(tmp_path / "in.mkv", extras(audio=("aac", "flac"), subtitles=("subrip",)))
+    rich_video(
+        tmp_path / "in.mkv", extras(audio=("aac", "flac"), subtitles=("subrip",))
+    )
     output = tmp_path / "out.mkv"
     assert run(tmp_path / "in.mkv", "-o", output, "--drop", "1,subtitles") == 0
     assert sounds(output) == ["flac"] and len(packets(output)) == 2
@@ -174,8 +224,15 @@ def test_streams_are_dropped_by_number_beside_kinds(tmp_path, capsys):
 
 def with_data(path: Path, codec: str, tag: bytes | None = None) -> Path:
     """A video with a track of data; `tag` is its kind in MP4 and MOV."""
-    write_video(path.with_name("video.mkv"), 5, "mpeg2video" if path.suffix == ".ts" else "libx264")
-    with av.open(str(path.with_name("video.mkv"))) as source, av.open(str(path), "w") as output:
+    write_video(
+        path.with_name("video.mkv"),
+        5,
+        "mpeg2video" if path.suffix == ".ts" else "libx264",
+    )
+    with (
+        av.open(str(path.with_name("video.mkv"))) as source,
+        av.open(str(path), "w") as output,
+    ):
         video = output.add_stream_from_template(source.streams.video[0])
         data = output.add_data_stream(codec)
         data.time_base = Fraction(1, 1000)
@@ -185,7 +242,11 @@ def with_data(path: Path, codec: str, tag: bytes | None = None) -> Path:
                 output.mux(packet)
         for number in range(3):
             packet = av.Packet(b"\0\0\0\x0fvalues of a day")
-            packet.stream, packet.time_base, packet.duration = data, Fraction(1, 1000), 40
+            packet.stream, packet.time_base, packet.duration = (
+                data,
+                Fraction(1, 1000),
+                40,
+            )
             packet.pts = packet.dts = 40 * number
             output.mux(packet)
     if tag:
@@ -200,7 +261,12 @@ def with_data(path: Path, codec: str, tag: bytes | None = None) -> Path:
     "name, codec, tag, said",
     [
         ("in.ts", "smpte_2038", None, "1 (data: smpte_2038, ancillary data)"),
-        ("in.mp4", "bin_data", b"mett", "1 (data: unknown (mett), timed metadata, which .mov can hold)"),
+        (
+            "in.mp4",
+            "bin_data",
+            b"mett",
+            "1 (data: unknown (mett), timed metadata, which .mov can hold)",
+        ),
         ("in.mp4", "bin_data", b"fdsc", "1 (data: unknown (fdsc), notes of a GoPro)"),
     ],
 )
@@ -209,7 +275,9 @@ def test_data_for_machines_that_the_container_cannot_hold_is_left_out_with_a_war
 ):
     source = with_data(tmp_path / name, codec, tag)
     assert run(source, "-o", tmp_path / "out.mkv") == 0
-    assert f"warning: .mkv can't hold stream {said}: left out" in capsys.readouterr().err
+    assert (
+        f"warning: .mkv can't hold stream {said}: left out" in capsys.readouterr().err
+    )
     assert run(source, "-o", tmp_path / "strict.mkv", "--strict") == 1
     assert run(source, "-o", tmp_path / "strict.mkv", "--strict", "--drop", "data") == 0
 
@@ -225,7 +293,9 @@ def with_programme_guide(path: Path) -> Path:
     return path
 
 
-def test_the_programme_guide_of_a_recorded_station_is_left_out_with_a_warning(tmp_path, capsys):
+def test_the_programme_guide_of_a_recorded_station_is_left_out_with_a_warning(
+    tmp_path, capsys
+):
     source = with_programme_guide(tmp_path / "in.ts")
     assert run(source, "-o", tmp_path / "out.mkv") == 0
     said = "can't hold stream 1 (data: epg, a programme guide): left out"
@@ -240,21 +310,33 @@ def with_sipr(path: Path, packets: int = 40) -> Path:
         sound = output.add_stream("pcm_u8", rate=8000, layout="mono")
         output.start_encoding()
         for number in range(packets // 4):
-            output.mux(video.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
+            output.mux(
+                video.encode(
+                    video_frame("yuv420p", sample_planes("yuv420p", number), number)
+                )
+            )
         for number in range(packets):
             packet = av.Packet(noise.integers(0, 255, 20, np.uint8).tobytes())
-            packet.stream, packet.time_base, packet.pts = sound, Fraction(1, 400), number
+            packet.stream, packet.time_base, packet.pts = (
+                sound,
+                Fraction(1, 400),
+                number,
+            )
             output.mux(packet)
         output.mux(video.encode(None))
     data = bytearray(path.read_bytes())
     header = data.index(b"auds")
     struct.pack_into("<II", data, header + 20, 1, 100)  # packets a second
-    struct.pack_into("<HHIIHH", data, data.index(b"strf", header) + 8, 0x130, 1, 16000, 2000, 20, 0)
+    struct.pack_into(
+        "<HHIIHH", data, data.index(b"strf", header) + 8, 0x130, 1, 16000, 2000, 20, 0
+    )
     path.write_bytes(data)
     return path
 
 
-def test_sound_of_realmedia_that_matroska_has_no_writer_for_is_encoded_again(tmp_path, capsys):
+def test_sound_of_realmedia_that_matroska_has_no_writer_for_is_encoded_again(
+    tmp_path, capsys
+):
     source = with_sipr(tmp_path / "in.avi")
     assert probe(str(source)).streams[1].codec == "sipr"
     assert run(source, "-o", tmp_path / "out.mkv") == 0
@@ -263,14 +345,19 @@ def test_sound_of_realmedia_that_matroska_has_no_writer_for_is_encoded_again(tmp
         assert sum(frame.samples for frame in opened.decode(audio=0)) == 40 * 160
 
 
-def test_sound_of_an_unknown_codec_is_left_out_beside_other_sound_and_refused_alone(tmp_path, capsys):
+def test_sound_of_an_unknown_codec_is_left_out_beside_other_sound_and_refused_alone(
+    tmp_path, capsys
+):
     source = tmp_path / "in.mov"
     rich_video(source, extras(audio=("aac", "pcm_s16le")))
     content = source.read_bytes()
     at = content.rindex(b"sowt")
     source.write_bytes(content[:at] + b"xpac" + content[at + 4 :])
     assert run(source, "-o", tmp_path / "out.mkv") == 0
-    assert "warning: .mkv can't hold stream 2 (audio: unknown (xpac)" in capsys.readouterr().err
+    assert (
+        "warning: .mkv can't hold stream 2 (audio: unknown (xpac)"
+        in capsys.readouterr().err
+    )
     assert sounds(tmp_path / "out.mkv") == ["aac"]
     assert run(source, "-o", tmp_path / "alone.mkv", "--drop", "1") == 1
     assert "can't hold stream 2 (audio: unknown (xpac)" in capsys.readouterr().err
@@ -286,13 +373,19 @@ def test_webvtt_as_mkvmerge_names_it_is_copied(tmp_path, capsys):
     with av.open(str(output)) as opened:
         text = opened.streams.subtitles[0]
         assert (text.codec_context.name, text.language) == ("webvtt", "fra")
-        found = [(packet.pts, packet.duration, bytes(packet)) for packet in opened.demux(text) if packet.size]
+        found = [
+            (packet.pts, packet.duration, bytes(packet))
+            for packet in opened.demux(text)
+            if packet.size
+        ]
     assert found == [(50, 100, b"hello"), (300, 100, b"hello")]
     assert run(source, "-o", tmp_path / "out.mp4") == 1
     assert ".mp4 can't hold stream 2 (subtitle: webvtt fra" in capsys.readouterr().err
 
 
-def test_sound_that_cannot_be_decoded_is_silent_and_reported_as_damage(tmp_path, capsys):
+def test_sound_that_cannot_be_decoded_is_silent_and_reported_as_damage(
+    tmp_path, capsys
+):
     source, output = with_sound(tmp_path / "in.mkv", "flac"), tmp_path / "out.webm"
     with av.open(str(source)) as opened:
         damaged = [bytes(packet) for packet in opened.demux(audio=0) if packet.size][2]
@@ -300,5 +393,8 @@ def test_sound_that_cannot_be_decoded_is_silent_and_reported_as_damage(tmp_path,
     assert content.count(damaged) == 1
     source.write_bytes(content.replace(damaged, bytes(len(damaged))))
     assert run(source, "-o", output) == 4
-    assert "1 packet of stream 1 can't be decoded, and is silent" in capsys.readouterr().err
+    assert (
+        "1 packet of stream 1 can't be decoded, and is silent"
+        in capsys.readouterr().err
+    )
     assert abs(decoded(output)[1].shape[1] / 48000 - 1) < 0.05

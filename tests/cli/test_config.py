@@ -22,11 +22,15 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RestoreOptions]]:
     """The task and the options that the library is asked for."""
     asked: list[tuple[str, RestoreOptions]] = []
-    monkeypatch.setattr(restoring, "run_steps", lambda run, steps: asked.extend(steps()))
+    monkeypatch.setattr(
+        restoring, "run_steps", lambda run, steps: asked.extend(steps())
+    )
     return asked
 
 
-def test_the_command_line_wins_over_variables_and_these_over_the_file(file, asked, monkeypatch):
+def test_the_command_line_wins_over_variables_and_these_over_the_file(
+    file, asked, monkeypatch
+):
     line = ("denoise", "in.mp4")
     file.write_text("crf = 18\n[denoise]\nstrength = 0.6\n")
     assert run(*line) == 0
@@ -38,7 +42,9 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(file, aske
     assert found == [(18, 0.6), (20, 0.7), (22, 0.8)]
 
 
-def test_options_of_a_table_are_for_its_command_and_those_at_the_top_for_all(file, asked):
+def test_options_of_a_table_are_for_its_command_and_those_at_the_top_for_all(
+    file, asked
+):
     common = 'drop = "cover"\nencoder-option = ["a=b", "c=d"]\n'
     file.write_text(f'{common}[denoise]\nquality = "best"\nno-tags = true\n')
     assert run("denoise", "in.mp4") == run("dehaze", "in.mp4") == 0
@@ -88,8 +94,14 @@ def test_config_shows_every_value_with_its_origin(file, capsys, monkeypatch):
     assert run("config") == 0
     path, *lines = capsys.readouterr().out.splitlines()
     assert path == str(file) and lines[0] == f"  strength = 0.6  ({file}; denoise)"
-    (threads,) = (line for line in lines if line.startswith(f"  threads = 2  ({file}; "))
-    (device,) = (line for line in lines if line.startswith("  device = cpu  (VIDRESTORE_DEVICE; "))
+    (threads,) = (
+        line for line in lines if line.startswith(f"  threads = 2  ({file}; ")
+    )
+    (device,) = (
+        line
+        for line in lines
+        if line.startswith("  device = cpu  (VIDRESTORE_DEVICE; ")
+    )
     assert "train" in threads and "recover" in device
 
 
@@ -111,5 +123,7 @@ def test_a_misspelt_variable_is_warned_of_once(file, asked, monkeypatch, capsys)
     monkeypatch.setenv("VIDRESTORE_DEVICES", "cpu")
     monkeypatch.setenv("VIDRESTORE_CRF", "20")
     assert run("denoise", "in.mp4") == 0
-    warning = "the variable VIDRESTORE_DEVICES sets no option; did you mean VIDRESTORE_DEVICE"
+    warning = (
+        "the variable VIDRESTORE_DEVICES sets no option; did you mean VIDRESTORE_DEVICE"
+    )
     assert capsys.readouterr().err == f"vidrestore: warning: {warning}\n"

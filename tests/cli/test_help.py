@@ -23,7 +23,9 @@ from vidrestore.weights import read_manifest
 
 
 def help_of(*arguments: str, columns: int = 200, flag: str = "--help") -> str:
-    result = CliRunner().invoke(app, [*arguments, flag], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+    result = CliRunner().invoke(
+        app, [*arguments, flag], env={"COLUMNS": str(columns), "NO_COLOR": "1"}
+    )
     assert result.exit_code == 0
     return result.stdout
 
@@ -47,8 +49,15 @@ def commands(command: Any, *words: str) -> Iterator[Any]:
 @pytest.mark.parametrize("command, words", list(commands(typer.main.get_command(app))))
 def test_each_command_has_a_help_whose_lines_fit_in_80_columns(command, words):
     assert "--help" in help_of(*words, columns=80)
-    _, *paragraphs = command.help.split("\n\n")  # the first is one line however it was written
-    assert max((len(line.strip()) for lines in paragraphs for line in lines.split("\n")), default=0) < 79
+    # the first is one line however it was written
+    _, *paragraphs = command.help.split("\n\n")
+    assert (
+        max(
+            (len(line.strip()) for lines in paragraphs for line in lines.split("\n")),
+            default=0,
+        )
+        < 79
+    )
 
 
 @pytest.mark.parametrize("command, words", list(commands(typer.main.get_command(app))))
@@ -73,7 +82,10 @@ def test_the_line_of_usage_is_as_elsewhere(words, usage):
 def test_the_first_page_groups_the_commands():
     text = help_of()
     assert (
-        text.index(" Restore ") < text.index(" denoise  ") < text.index(" Research ") < text.index(" sense  ")
+        text.index(" Restore ")
+        < text.index(" denoise  ")
+        < text.index(" Research ")
+        < text.index(" sense  ")
     )
 
 
@@ -87,15 +99,21 @@ def flags(name: str, flag: str) -> list[str]:
     [("denoise", {"--sigma", "--quality"}), ("derain", set()), ("sr", {"--scale"})],
     ids=["denoise", "derain", "sr"],
 )
-def test_help_shows_the_ten_options_that_a_task_needs_and_help_all_the_others(name, own):
+def test_help_shows_the_ten_options_that_a_task_needs_and_help_all_the_others(
+    name, own
+):
     shared = "--strength --start --duration --output --preview --dry-run --overwrite --crf --device"
     short, long = flags(name, "--help"), flags(name, "--help-all")
     assert {*short} == {*shared.split(), "--help", "--help-all"} | own
-    assert {*short} < {*long} and {"--no-tags", "--encoder-option", "--work-dir"} < {*long}
+    assert {*short} < {*long} and {"--no-tags", "--encoder-option", "--work-dir"} < {
+        *long
+    }
     assert len(long) <= 47
 
 
-@pytest.mark.parametrize("name", ["denoise", "dehaze", "derain", "desnow", "deblur", "sr", "run"])
+@pytest.mark.parametrize(
+    "name", ["denoise", "dehaze", "derain", "desnow", "deblur", "sr", "run"]
+)
 def test_the_help_of_a_task_fits_on_a_screen(name):
     assert len(help_of(name, columns=80).splitlines()) <= 40
 
@@ -119,14 +137,20 @@ def test_the_help_names_the_defaults_that_the_library_has():
 def given(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> RestoreOptions:
     """What the library is asked for by `vidrestore denoise in.mp4 ARGUMENTS`."""
     asked: list[RestoreOptions] = []
-    monkeypatch.setattr(restoring, "run_steps", lambda run, steps: asked.append(steps()[0][1]))
-    result = CliRunner().invoke(app, ["denoise", "in.mp4", *arguments], catch_exceptions=False)
+    monkeypatch.setattr(
+        restoring, "run_steps", lambda run, steps: asked.append(steps()[0][1])
+    )
+    result = CliRunner().invoke(
+        app, ["denoise", "in.mp4", *arguments], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return asked[0]
 
 
 def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch):
-    assert given(monkeypatch) == given(monkeypatch, "--tile", "auto") == RestoreOptions()
+    assert (
+        given(monkeypatch) == given(monkeypatch, "--tile", "auto") == RestoreOptions()
+    )
 
 
 def test_options_become_the_fields_that_declare_them(monkeypatch):
@@ -153,8 +177,14 @@ def test_options_become_the_fields_that_declare_them(monkeypatch):
 def test_every_field_has_a_scope_and_all_but_one_have_an_option():
     restore, encoder = declared(RestoreOptions), declared(EncoderOptions)
     assert [name for name, each in restore.items() if not each.about] == []
-    missing = [name for group in (restore, encoder) for name, each in group.items() if not each.option]
-    assert missing == ["match", "encoder", "threads"]  # `encoder` has options of its own
+    missing = [
+        name
+        for group in (restore, encoder)
+        for name, each in group.items()
+        if not each.option
+    ]
+    # `encoder` has options of its own
+    assert missing == ["match", "encoder", "threads"]
 
 
 @dataclass(frozen=True)
@@ -181,7 +211,10 @@ def test_a_new_field_is_a_new_option():
 
 def completed(*words: str) -> list[str]:
     """What bash is offered for the last word."""
-    variables = {"COMP_WORDS": " ".join(("vidrestore", *words)), "COMP_CWORD": str(len(words))}
+    variables = {
+        "COMP_WORDS": " ".join(("vidrestore", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
     variables["_VIDRESTORE_COMPLETE"] = "complete_bash"
     code = (
         "import sys; sys.argv[0] = 'vidrestore'; from vidrestore.cli.app import app; "
@@ -197,10 +230,16 @@ def weights_for(task: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("denoise", "--model", "dust-d"), [name for name in read_manifest() if name.startswith("dust-d")]),
+        (
+            ("denoise", "--model", "dust-d"),
+            [name for name in read_manifest() if name.startswith("dust-d")],
+        ),
         (("dehaze", "--model", ""), weights_for("dehaze")),
         (("sense", "--model", ""), weights_for("recover")),
-        (("denoise", "--encoder", "libx26"), [name for name in ENCODERS if name.startswith("libx26")]),
+        (
+            ("denoise", "--encoder", "libx26"),
+            [name for name in ENCODERS if name.startswith("libx26")],
+        ),
         (("bench", "--task", "deb"), ["deblur"]),
     ],
     ids=" ".join,

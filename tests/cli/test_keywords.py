@@ -15,7 +15,12 @@ LIBRARY = Path(__file__).parents[2] / "vidrestore"
 COMMAND_LINE = {"cli", "commands"}
 COMMAND = re.compile(r"`vidrestore [^`]*`|`vidrestore [^`]*$")
 # Places that write options on purpose: declarations of the command line, and commands for the user to run.
-WRITES_OPTIONS = {"settings/options.py", "settings/tasks.py", "lab/training/config.py", "jobs/suggestion.py"}
+WRITES_OPTIONS = {
+    "settings/options.py",
+    "settings/tasks.py",
+    "lab/training/config.py",
+    "jobs/suggestion.py",
+}
 WRITES_OPTIONS |= {"pages/variant_sheet.py", "weights/hub.py", "restorers/devices.py"}
 
 
@@ -23,12 +28,24 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield every string of a module but docstrings, with its line; implicit joins are one string."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     known = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    known |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    known |= {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+            parts = [
+                part.value if isinstance(part, ast.Constant) else "{}"
+                for part in node.values
+            ]
             yield node.lineno, "".join(map(str, parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in known:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in known
+        ):
             yield node.lineno, node.value
 
 
@@ -56,7 +73,11 @@ def test_every_keyword_of_a_message_is_an_option_of_some_command():
     groups = [command]
     while groups:
         group = groups.pop()
-        known |= {flag for parameter in group.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+        known |= {
+            flag
+            for parameter in group.params
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+        }
         groups += getattr(group, "commands", {}).values()
     keywords = {
         (path.name, found[0])
@@ -65,13 +86,20 @@ def test_every_keyword_of_a_message_is_an_option_of_some_command():
         for found in re.finditer(r"`[a-z][a-z_]*(?==|`)", text)
     }
     assert len(keywords) > 30
-    assert {each for each in keywords if as_options(f"{each[1]}`").split(" ")[0] not in known} == set()
+    assert {
+        each
+        for each in keywords
+        if as_options(f"{each[1]}`").split(" ")[0] not in known
+    } == set()
 
 
 @pytest.mark.parametrize(
     "message, wanted",
     [
-        ("a.mp4: already exists; add `overwrite` to replace it", "add --overwrite to replace it"),
+        (
+            "a.mp4: already exists; add `overwrite` to replace it",
+            "add --overwrite to replace it",
+        ),
         ("give `tile=64`, or use `device=cpu`", "give --tile 64, or use --device cpu"),
         ("remove `options=foo=...`", "remove --encoder-option foo=..."),
         ("choose another `work_dir` or `output`", "choose another --work-dir or -o"),

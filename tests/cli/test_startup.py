@@ -13,7 +13,13 @@ def test_importing_the_package_loads_nothing_heavy():
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("--version",), ("denoise", "--help"), ("sense", "--help"), ("weights", "list")],
+    [
+        ("--help",),
+        ("--version",),
+        ("denoise", "--help"),
+        ("sense", "--help"),
+        ("weights", "list"),
+    ],
     ids=" ".join,
 )
 def test_help_and_lists_load_nothing_heavy(arguments):
@@ -32,5 +38,8 @@ def test_the_measure_sees_a_heavy_import():
 def test_a_source_that_cannot_be_restored_is_refused_without_torch(tmp_path):
     (tmp_path / "in.mp4").write_text("no video")
     call = f"import vidrestore\ntry:\n    vidrestore.restore({str(tmp_path / 'in.mp4')!r})\n"
-    found = loaded_by(call + "except vidrestore.VidRestoreError:\n    pass\nelse:\n    raise SystemExit(1)")
+    found = loaded_by(
+        call
+        + "except vidrestore.VidRestoreError:\n    pass\nelse:\n    raise SystemExit(1)"
+    )
     assert "av" in found and "torch" not in found

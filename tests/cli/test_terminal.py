@@ -40,7 +40,10 @@ def test_control_and_direction_characters_are_escaped_and_letters_are_not(line, 
 
 def test_a_title_cannot_forge_a_line_or_move_the_cursor(tmp_path, capsys):
     write_video(tmp_path / "plain.mkv", 3)
-    with av.open(str(tmp_path / "plain.mkv")) as plain, av.open(str(tmp_path / "video.mkv"), "w") as video:
+    with (
+        av.open(str(tmp_path / "plain.mkv")) as plain,
+        av.open(str(tmp_path / "video.mkv"), "w") as video,
+    ):
         stream = video.add_stream_from_template(plain.streams.video[0])
         stream.metadata["title"] = FORGED
         for packet in plain.demux(video=0):
@@ -80,8 +83,12 @@ def test_a_line_without_a_number_ends_with_its_words():
     assert describe(Progressed("-", 0, stage="look")) == "-: looking for weather"
 
 
-@pytest.mark.parametrize("name", ["clip.mp4", "a holiday in the mountains with everybody.mp4"])
-def test_a_bar_of_80_columns_has_name_frames_rate_time_left_and_elapsed_time(monkeypatch, capsys, name):
+@pytest.mark.parametrize(
+    "name", ["clip.mp4", "a holiday in the mountains with everybody.mp4"]
+)
+def test_a_bar_of_80_columns_has_name_frames_rate_time_left_and_elapsed_time(
+    monkeypatch, capsys, name
+):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
     event = Progressed(f"in/{name}", 20, 90_000, 80.0, memory=10**9, index=12, count=99)
@@ -92,7 +99,9 @@ def test_a_bar_of_80_columns_has_name_frames_rate_time_left_and_elapsed_time(mon
     line = "".join(plain.split("\r")[0].split("\n"))
     assert "20/90000 frames, 4.0 s a frame, 99:58:40 left" in line
     assert line.startswith("[12/99] ") and name[:3] in line and "mp4" in line
-    assert "0:00:00" in line and len(line) <= 80 and "\u2501" not in line, "no bar of a few cells"
+    assert "0:00:00" in line and len(line) <= 80 and "\u2501" not in line, (
+        "no bar of a few cells"
+    )
 
 
 def test_progress_counts_parts_of_a_clip_that_is_under_way(monkeypatch):
@@ -109,7 +118,12 @@ def test_progress_counts_parts_of_a_clip_that_is_under_way(monkeypatch):
         HERE.reach(1.0)
         yield from range(4)
 
-    assert list(counted(restored(), "a.mp4", 4, "restore", events.append)) == [0, 1, 2, 3]
+    assert list(counted(restored(), "a.mp4", 4, "restore", events.append)) == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert [(event.done, event.eta) for event in events[2:4]] == [(0, None), (1, 45.0)]
     assert progress_of(events[3]).startswith("1/4 frames, 15.0 s a frame, 45.0 s left")
     assert events[-1].done == 4
@@ -122,6 +136,7 @@ def test_only_one_module_prints():
         for path in folder.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write")
+        and ast.unparse(node.func)
+        in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write")
     }
     assert set(calls) == {"terminal.py"}

@@ -30,9 +30,13 @@ WRITERS = {
 
 
 @pytest.mark.parametrize(
-    "name, line", [(name, line) for name, lines in WRITERS.items() for line in lines], ids=str
+    "name, line",
+    [(name, line) for name, lines in WRITERS.items() for line in lines],
+    ids=str,
 )
-def test_a_file_of_others_is_refused_before_work(video, name, line, monkeypatch, capsys):
+def test_a_file_of_others_is_refused_before_work(
+    video, name, line, monkeypatch, capsys
+):
     monkeypatch.chdir(video.parent)
     Path(name).write_text("precious")
     before = sorted(Path().iterdir())
@@ -46,7 +50,10 @@ def test_a_sheet_is_not_written_over_its_photo(tmp_path, capsys):
     write_video(photo, 1, "png", "rgb24", format="image2")
     before = photo.read_bytes()
     assert run("suggest", photo, "--sheet", photo) == 1
-    assert "the output is the input" in capsys.readouterr().err and photo.read_bytes() == before
+    assert (
+        "the output is the input" in capsys.readouterr().err
+        and photo.read_bytes() == before
+    )
 
 
 def test_pages_and_tables_are_replaced_only_to_overwrite(video, monkeypatch, capsys):
@@ -57,7 +64,9 @@ def test_pages_and_tables_are_replaced_only_to_overwrite(video, monkeypatch, cap
         assert "precious" not in Path(name).read_bytes().decode(errors="replace"), name
 
 
-def test_a_page_and_a_sidecar_that_exist_are_left_alone_as_their_video_is(video, monkeypatch, capsys):
+def test_a_page_and_a_sidecar_that_exist_are_left_alone_as_their_video_is(
+    video, monkeypatch, capsys
+):
     monkeypatch.chdir(video.parent)
     line = ("denoise", "in.mkv", "--report", "page.html", "--sidecar")
     assert run(*line, "-q") == 0
@@ -69,7 +78,9 @@ def test_a_page_and_a_sidecar_that_exist_are_left_alone_as_their_video_is(video,
     assert "left alone: page.html exists; remove it for one of this run" in written.err
     assert "vidrestore.json" not in written.err  # it is the record of this very output
     assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
-    assert run("denoise", "in.mkv", "-o", "other.mkv", "--report", "page.html", "-q") == 1
+    assert (
+        run("denoise", "in.mkv", "-o", "other.mkv", "--report", "page.html", "-q") == 1
+    )
     assert "page.html: already exists; add --overwrite" in capsys.readouterr().err
 
 
@@ -81,7 +92,11 @@ def test_two_inputs_of_one_name_have_two_pages(video, tmp_path):
     for _ in range(2):
         inputs = (tmp_path / "a" / "in.mkv", tmp_path / "b" / "in.mkv")
         assert run("denoise", *inputs, "--report", pages, "--sidecar", "-q") == 0
-    assert len(list(pages.iterdir())) == 2 == len(list(tmp_path.glob("*/*.vidrestore.json")))
+    assert (
+        len(list(pages.iterdir()))
+        == 2
+        == len(list(tmp_path.glob("*/*.vidrestore.json")))
+    )
 
 
 def test_an_output_must_not_be_another_input_of_the_command(video, tmp_path, capsys):
@@ -92,4 +107,7 @@ def test_an_output_must_not_be_another_input_of_the_command(video, tmp_path, cap
     (tmp_path / "out" / "in.mkv").symlink_to(other)
     output = tmp_path / "out"
     run("denoise", video, other, "-o", f"{output}/", "-y", "-q")
-    assert "the output is the input" in capsys.readouterr().err and other.read_bytes() == before
+    assert (
+        "the output is the input" in capsys.readouterr().err
+        and other.read_bytes() == before
+    )

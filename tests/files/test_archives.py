@@ -29,8 +29,14 @@ def saved(path: Path, content: Any) -> Path:
 
 
 def compressed(folder: Path) -> Path:
-    whole, path = saved(folder / "whole.pth", {"layer": torch.zeros(LARGE // 4)}), folder / "bomb.pth"
-    with zipfile.ZipFile(whole) as read, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as written:
+    whole, path = (
+        saved(folder / "whole.pth", {"layer": torch.zeros(LARGE // 4)}),
+        folder / "bomb.pth",
+    )
+    with (
+        zipfile.ZipFile(whole) as read,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as written,
+    ):
         for member in read.infolist():
             written.writestr(member.filename, read.read(member))
     return path
@@ -56,20 +62,36 @@ def asking_in_the_old_form(folder: Path) -> Path:
     return path
 
 
-BOMBS = [(compressed, "compressed"), (shared, "bytes, and the file"), (asking, "asks for memory")]
+BOMBS = [
+    (compressed, "compressed"),
+    (shared, "bytes, and the file"),
+    (asking, "asks for memory"),
+]
 BOMBS += [(asking_in_the_old_form, "asks for memory")]
 
 
-@pytest.mark.parametrize("make, reason", BOMBS, ids=[make.__name__ for make, _ in BOMBS])
-def test_a_checkpoint_that_unpacks_to_more_than_its_file_is_refused(tmp_path, monkeypatch, make, reason):
+@pytest.mark.parametrize(
+    "make, reason", BOMBS, ids=[make.__name__ for make, _ in BOMBS]
+)
+def test_a_checkpoint_that_unpacks_to_more_than_its_file_is_refused(
+    tmp_path, monkeypatch, make, reason
+):
     bomb = make(tmp_path)
-    monkeypatch.setattr(torch, "load", lambda *given, **more: pytest.fail("it was unpacked"))
-    monkeypatch.setattr(zipfile.ZipFile, "testzip", lambda archive: pytest.fail("it was unpacked"))
+    monkeypatch.setattr(
+        torch, "load", lambda *given, **more: pytest.fail("it was unpacked")
+    )
+    monkeypatch.setattr(
+        zipfile.ZipFile, "testzip", lambda archive: pytest.fail("it was unpacked")
+    )
     with pytest.raises(ValueError, match=reason):
         check_pickled(bomb)
-    with pytest.raises(CheckpointError, match="bomb.pth: can't be read as a checkpoint; remove it"):
+    with pytest.raises(
+        CheckpointError, match="bomb.pth: can't be read as a checkpoint; remove it"
+    ):
         read_checkpoint(bomb)
-    with pytest.raises(CheckpointError, match="bomb.pth: not a checkpoint that can be read safely"):
+    with pytest.raises(
+        CheckpointError, match="bomb.pth: not a checkpoint that can be read safely"
+    ):
         import_checkpoint(bomb, tmp_path / "ours.safetensors", family="dust")
 
 

@@ -34,7 +34,10 @@ def test_a_file_is_replaced_completely_or_not_at_all(tmp_path):
 def test_partial_files_have_different_hidden_and_short_names(tmp_path):
     partials = [Partial(tmp_path / ("é" * 125 + ".mp4")) for _ in range(3)]
     assert len({partial.path for partial in partials}) == 3
-    assert all(partial.path.name.startswith(".") and len(partial.path.name) < 100 for partial in partials)
+    assert all(
+        partial.path.name.startswith(".") and len(partial.path.name) < 100
+        for partial in partials
+    )
     for partial in partials:
         partial.discard()
     assert names(tmp_path) == []
@@ -56,7 +59,9 @@ def test_a_name_that_is_taken_by_a_link_is_never_written_through(tmp_path, monke
         foreseen.path.symlink_to(victim)
         with pytest.raises(FileExistsError):
             Partial(tmp_path / "a.mkv")
-        assert victim.exists() == (content is not None) and (content is None or victim.read_text() == content)
+        assert victim.exists() == (content is not None) and (
+            content is None or victim.read_text() == content
+        )
 
 
 def test_a_file_of_the_same_name_and_content_is_replaced(tmp_path):
@@ -72,7 +77,10 @@ def test_a_file_of_the_same_name_and_content_is_replaced(tmp_path):
 def test_modes_follow_the_umask_and_private_files_are_the_owners(tmp_path, mask):
     before = os.umask(mask)
     try:
-        for name, private, expected in (("a", False, 0o666 & ~mask), ("b", True, 0o600)):
+        for name, private, expected in (
+            ("a", False, 0o666 & ~mask),
+            ("b", True, 0o600),
+        ):
             with replacing(tmp_path / name, private=private):
                 pass
             assert (tmp_path / name).stat().st_mode & 0o777 == expected
@@ -81,7 +89,9 @@ def test_modes_follow_the_umask_and_private_files_are_the_owners(tmp_path, mask)
 
 
 @posix
-def test_partial_files_of_dead_processes_are_removed_and_those_of_living_ones_stay(tmp_path):
+def test_partial_files_of_dead_processes_are_removed_and_those_of_living_ones_stay(
+    tmp_path,
+):
     script = f"""
 import os, sys
 from pathlib import Path
@@ -91,7 +101,9 @@ sys.stdin.read(); os._exit(9)"""
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdin and process.stdout and process.stdout.readline() == b"there\n"
+        assert (
+            process.stdin and process.stdout and process.stdout.readline() == b"there\n"
+        )
         remove_partials(tmp_path / "a.mkv")
         assert len(names(tmp_path)) == 1
         remove_partials(tmp_path / "b.mkv")
@@ -144,20 +156,28 @@ def test_a_file_that_is_open_for_a_moment_is_waited_for(tmp_path, monkeypatch):
     assert names(tmp_path) == ["a.mkv"]
 
 
-def test_a_finished_file_whose_name_stays_open_is_kept_under_another_name(tmp_path, monkeypatch):
+def test_a_finished_file_whose_name_stays_open_is_kept_under_another_name(
+    tmp_path, monkeypatch
+):
     kept_open(monkeypatch, 10**9)
     (tmp_path / "a.mkv").write_text("old")
     for number in (1, 2):
         with (
             pytest.raises(
-                MediaError, match=r"a.mkv: another program has this file open.* kept as a\.\w+\.mkv"
+                MediaError,
+                match=r"a.mkv: another program has this file open.* kept as a\.\w+\.mkv",
             ),
             replacing(tmp_path / "a.mkv") as file,
         ):
             file.write(b"new %d" % number)
-    assert (tmp_path / "a.mkv").read_text() == "old" and (tmp_path / "a.new.mkv").read_text() == "new 1"
+    assert (tmp_path / "a.mkv").read_text() == "old" and (
+        tmp_path / "a.new.mkv"
+    ).read_text() == "new 1"
     assert len(names(tmp_path)) == 3
-    with pytest.raises(PermissionError), replacing(tmp_path / "plan.json", private=True) as file:
+    with (
+        pytest.raises(PermissionError),
+        replacing(tmp_path / "plan.json", private=True) as file,
+    ):
         file.write(b"{}")
     assert len(names(tmp_path)) == 3
 

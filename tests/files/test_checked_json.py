@@ -19,7 +19,10 @@ RIGHT = {"name": "a", "times": [0, 1], "clips": [[0, [0.5, 1]], [1, []]], "said"
 
 
 def test_an_object_of_the_expected_types_passes_with_further_fields():
-    assert parse_object(json.dumps(RIGHT | {"more": {}}), SCHEMA)["clips"] == RIGHT["clips"]
+    assert (
+        parse_object(json.dumps(RIGHT | {"more": {}}), SCHEMA)["clips"]
+        == RIGHT["clips"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,20 +36,33 @@ def test_an_object_of_the_expected_types_passes_with_further_fields():
         ({"times": [1 << 70]}, "times, item 0 must be less than 4611686018427387904"),
         ({"times": {}}, "times must be a valid list, found {}"),
         ({"clips": [[0]]}, "missing: clips.0.1"),
-        ({"clips": [[0, [float("nan")]]]}, "clips, item 0, item 1, item 0 must be a finite number"),
-        ({"clips": [[0, [10**400]]]}, "clips, item 0, item 1, item 0 must be a valid number, found 1000"),
-        ({"clips": [[0, [True]]]}, "clips, item 0, item 1, item 0 must be a valid number, found True"),
+        (
+            {"clips": [[0, [float("nan")]]]},
+            "clips, item 0, item 1, item 0 must be a finite number",
+        ),
+        (
+            {"clips": [[0, [10**400]]]},
+            "clips, item 0, item 1, item 0 must be a valid number, found 1000",
+        ),
+        (
+            {"clips": [[0, [True]]]},
+            "clips, item 0, item 1, item 0 must be a valid number, found True",
+        ),
         ({"said": 5}, "said must be a valid string, found 5"),
     ],
     ids=str,
 )
 def test_a_field_of_a_wrong_type_is_named_with_its_place(change, reason):
     with pytest.raises(ValueError, match=f"^{reason}"):
-        parse_object(json.dumps({key: v for key, v in (RIGHT | change).items() if v is not ...}), SCHEMA)
+        parse_object(
+            json.dumps({key: v for key, v in (RIGHT | change).items() if v is not ...}),
+            SCHEMA,
+        )
 
 
 @pytest.mark.parametrize(
-    "depth, fine", [(DEEPEST, True), (DEEPEST + 1, False), (900, False), (100_000, False)]
+    "depth, fine",
+    [(DEEPEST, True), (DEEPEST + 1, False), (900, False), (100_000, False)],
 )
 @pytest.mark.parametrize("opens, closes", [("[", "]"), ('{"a":', "}")])
 def test_json_of_more_levels_than_allowed_is_refused(depth, fine, opens, closes):
@@ -117,7 +133,8 @@ def test_an_inconsistent_plan_is_refused(changes):
 
 
 @pytest.mark.parametrize(
-    "content, reason", [("[]", "an object was expected"), ("{", "Expecting"), (b"\xff{}", "not text")]
+    "content, reason",
+    [("[]", "an object was expected"), ("{", "Expecting"), (b"\xff{}", "not text")],
 )
 def test_content_that_is_not_an_object_is_refused(content, reason):
     with pytest.raises(ValueError, match=reason):

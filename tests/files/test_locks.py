@@ -32,11 +32,15 @@ def holder(path: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_lock_excludes_other_processes_until_it_is_released_and_leaves_no_file(tmp_path):
+def test_a_lock_excludes_other_processes_until_it_is_released_and_leaves_no_file(
+    tmp_path,
+):
     path = tmp_path / "job.lock"
     with holder(path) as other:
         with (
-            pytest.raises(BusyError, match=f"{tmp_path}: another process works on this already"),
+            pytest.raises(
+                BusyError, match=f"{tmp_path}: another process works on this already"
+            ),
             locked(path),
         ):
             pass
@@ -82,7 +86,10 @@ def test_a_lock_is_never_taken_through_a_link(tmp_path, dangling):
     if not dangling:
         victim.write_text("precious")
     (tmp_path / "job.lock").symlink_to(victim)
-    with pytest.raises(MediaError, match=r"job.lock: .*symbolic links"), locked(tmp_path / "job.lock"):
+    with (
+        pytest.raises(MediaError, match=r"job.lock: .*symbolic links"),
+        locked(tmp_path / "job.lock"),
+    ):
         pass
     assert not victim.exists() if dangling else victim.read_text() == "precious"
 
@@ -96,7 +103,9 @@ def refused(error: int) -> Callable[..., None]:
 
 @posix
 @pytest.mark.parametrize("error", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
-def test_a_share_that_refuses_locks_is_named_and_work_continues_alone(tmp_path, monkeypatch, error):
+def test_a_share_that_refuses_locks_is_named_and_work_continues_alone(
+    tmp_path, monkeypatch, error
+):
     monkeypatch.setattr("fcntl.flock", refused(error))
     with (
         pytest.raises(LocksRefusedError, match=f"{tmp_path.parent}: this file system"),
@@ -105,14 +114,22 @@ def test_a_share_that_refuses_locks_is_named_and_work_continues_alone(tmp_path, 
         pass
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked():
-        assert len(folder.warnings) == 1 and f"{tmp_path}: this file system" in folder.warnings[0]
-    with pytest.raises(LocksRefusedError, match="`work_dir` on another disk"), folder.locked(shared=True):
+        assert (
+            len(folder.warnings) == 1
+            and f"{tmp_path}: this file system" in folder.warnings[0]
+        )
+    with (
+        pytest.raises(LocksRefusedError, match="`work_dir` on another disk"),
+        folder.locked(shared=True),
+    ):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 @posix
-def test_where_locks_are_refused_the_one_in_the_folder_for_the_work_excludes_others(tmp_path, monkeypatch):
+def test_where_locks_are_refused_the_one_in_the_folder_for_the_work_excludes_others(
+    tmp_path, monkeypatch
+):
     flock, path = fcntl.flock, str(tmp_path / "share")
 
     def refusing(descriptor: int, operation: int) -> None:
@@ -128,12 +145,19 @@ def test_where_locks_are_refused_the_one_in_the_folder_for_the_work_excludes_oth
         assert folders[0].warnings == []
         with pytest.raises(BusyError), folders[1].locked():
             pass
-    assert list((tmp_path / "share").iterdir()) == list((tmp_path / "work").iterdir()) == []
+    assert (
+        list((tmp_path / "share").iterdir())
+        == list((tmp_path / "work").iterdir())
+        == []
+    )
 
 
 @posix
-@pytest.mark.filterwarnings("ignore:flock not supported")  # which holds under `pytest -W error`
-def test_a_lock_that_is_a_file_alone_is_named_with_its_host_and_age(tmp_path, monkeypatch, capsys):
+# which holds under `pytest -W error`
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_a_lock_that_is_a_file_alone_is_named_with_its_host_and_age(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr("fcntl.flock", refused(errno.ENOSYS))
     path = tmp_path / "job.lock"
     with locked(path):
@@ -141,7 +165,9 @@ def test_a_lock_that_is_a_file_alone_is_named_with_its_host_and_age(tmp_path, mo
     path.write_text(marker.replace(marker.split()[1], "gone.example"))
     os.utime(path, (0, time.time() - 7200))
     with (
-        pytest.raises(BusyError, match="the host gone.example wrote 2.0 h ago.*or remove") as caught,
+        pytest.raises(
+            BusyError, match="the host gone.example wrote 2.0 h ago.*or remove"
+        ) as caught,
         locked(path),
     ):
         pass

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.files.regular import open_descriptor, open_regular, read_limited, write_problem
+from vidrestore.files.regular import (
+    open_descriptor,
+    open_regular,
+    read_limited,
+    write_problem,
+)
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
@@ -41,4 +46,7 @@ def test_a_file_beyond_its_limit_is_not_read(tmp_path):
 
 def test_too_many_open_files_are_named_with_the_way_out():
     result = str(write_problem("out.mkv", OSError(errno.EMFILE, "Too many open files")))
-    assert result == "out.mkv: too many open files; raise the limit (`ulimit -n 256`) and run again"
+    assert (
+        result
+        == "out.mkv: too many open files; raise the limit (`ulimit -n 256`) and run again"
+    )

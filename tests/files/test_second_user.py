@@ -43,14 +43,27 @@ def shared() -> Iterator[Path]:
 
 def other(folder: Path, script: str, group: int = NOBODY) -> bool:
     """Run shell commands in a folder as another user, of our group if it is 0; True if they succeed."""
-    command = ["setpriv", f"--reuid={NOBODY}", f"--regid={group}", "--clear-groups", "sh", "-ec", script]
-    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+    command = [
+        "setpriv",
+        f"--reuid={NOBODY}",
+        f"--regid={group}",
+        "--clear-groups",
+        "sh",
+        "-ec",
+        script,
+    ]
+    return (
+        subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def restore(folder: Path, **options: Any) -> vidrestore.Summary:
     lossless = vidrestore.EncoderOptions(lossless=True)
     chosen = {"encoder": lossless, "device": "cpu", "threads": 1} | options
-    return vidrestore.restore(folder / "in.mkv", folder / "out.mkv", task="<identity>", **chosen)
+    return vidrestore.restore(
+        folder / "in.mkv", folder / "out.mkv", task="<identity>", **chosen
+    )
 
 
 def untouched(folder: Path) -> bool:
@@ -77,19 +90,26 @@ def test_a_planted_work_folder_is_refused(shared, script, said):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_planted_output_is_not_written_through(shared, plant, overwrite):
     assert other(shared, plant)
-    with pytest.raises(MediaError, match="already exists|a link to (victim|nowhere), and nothing is written"):
+    with pytest.raises(
+        MediaError,
+        match="already exists|a link to (victim|nowhere), and nothing is written",
+    ):
         restore(shared, overwrite=overwrite)
     assert untouched(shared) and not (shared / "nowhere").exists()
 
 
 def test_the_log_of_a_training_is_not_written_through_a_link(shared):
     assert other(shared, "ln -s victim a.jsonl")
-    with pytest.raises(CheckpointError, match="a.jsonl: can't be written .a symbolic link"):
+    with pytest.raises(
+        CheckpointError, match="a.jsonl: can't be written .a symbolic link"
+    ):
         StepLog(shared / "a.jsonl")(Began(0, 10, "cpu", None))
     assert untouched(shared)
 
 
-def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_again(shared):
+def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_again(
+    shared,
+):
     cache, source = shared / "cache", shared / "data" / "in.mkv"
     source.parent.mkdir()
     shutil.copy(shared / "in.mkv", source)
@@ -97,12 +117,16 @@ def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_agai
     files = DecodedFiles(cache)
     cache.chmod(0o777)
     path = files.reserve(source)
-    header = json.dumps({"shapes": [[1, 2, 2]], "sha256": hashlib.sha256(bytes([9] * 4)).hexdigest()})
+    header = json.dumps(
+        {"shapes": [[1, 2, 2]], "sha256": hashlib.sha256(bytes([9] * 4)).hexdigest()}
+    )
     (shared / "planted").write_bytes(header.encode().ljust(HEADER) + bytes([9] * 4))
     (shared / "planted").chmod(0o644)
     plant = f"cp ../planted {path.name}"
     assert other(cache, plant)
-    found = files.all_decoded([source], lambda source: (right,), lambda source, error: None)[source]
+    found = files.all_decoded(
+        [source], lambda source: (right,), lambda source, error: None
+    )[source]
     assert found is not None and torch.equal(found.planes()[0], right)
     assert other(cache, f"rm -f {path.name}; {plant}")  # after it was looked at
     with pytest.raises(FileNotFoundError):

@@ -59,7 +59,9 @@ def test_a_link_in_place_of_a_work_folder_is_refused(tmp_path, video):
     ],
     ids=["weights", "checkpoint"],
 )
-def test_pipes_in_place_of_weights_and_checkpoints_are_refused_at_once(tmp_path, read, name):
+def test_pipes_in_place_of_weights_and_checkpoints_are_refused_at_once(
+    tmp_path, read, name
+):
     os.mkfifo(tmp_path / name)
     with pytest.raises(VidRestoreError, match=rf"{name}: can't be read"):
         read(tmp_path / name)
@@ -78,8 +80,12 @@ def ways(tmp_path: Path) -> dict[str, WorkFolder]:
         "beside": WorkFolder(str(tmp_path / "videos" / "out.mkv")),
         "by a link": WorkFolder(str(tmp_path / "link" / "out.mkv")),
         "from elsewhere": WorkFolder(os.path.relpath(tmp_path / "videos" / "out.mkv")),
-        "with a folder for the work": WorkFolder(str(tmp_path / "videos" / "out.mkv"), str(tmp_path / "one")),
-        "with another": WorkFolder(str(tmp_path / "link" / "out.mkv"), str(tmp_path / "two")),
+        "with a folder for the work": WorkFolder(
+            str(tmp_path / "videos" / "out.mkv"), str(tmp_path / "one")
+        ),
+        "with another": WorkFolder(
+            str(tmp_path / "link" / "out.mkv"), str(tmp_path / "two")
+        ),
     }
 
 
@@ -88,15 +94,26 @@ def test_two_runs_of_one_output_exclude_each_other_however_they_name_it(tmp_path
         with holding.locked():
             for second, folder in ways.items():
                 if second != first:
-                    with pytest.raises(BusyError, match="works on this already"), folder.locked():
+                    with (
+                        pytest.raises(BusyError, match="works on this already"),
+                        folder.locked(),
+                    ):
                         pass
-    assert names(tmp_path / "videos") == names(tmp_path / "one") == names(tmp_path / "two") == []
+    assert (
+        names(tmp_path / "videos")
+        == names(tmp_path / "one")
+        == names(tmp_path / "two")
+        == []
+    )
 
 
 def test_one_output_has_one_place_in_a_folder_for_the_work(ways, tmp_path):
     def place(output: object) -> Path:
         return WorkFolder(str(output), str(tmp_path / "two")).path
 
-    same = [tmp_path / "videos" / "out.mkv", os.path.relpath(tmp_path / "videos" / "out.mkv")]
+    same = [
+        tmp_path / "videos" / "out.mkv",
+        os.path.relpath(tmp_path / "videos" / "out.mkv"),
+    ]
     assert {place(output) for output in same} == {ways["with another"].path}
     assert place(tmp_path / "out.mkv") != ways["with another"].path

@@ -12,12 +12,16 @@ import pytest
 from vidrestore.files import stopping
 from vidrestore.files.stopping import DELAYED, STOPS, delayed_signals, stops_cleanly
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at a raised SIGTERM")
+pytestmark = pytest.mark.skipif(
+    os.name == "nt", reason="Windows ends a process at a raised SIGTERM"
+)
 
 
 @pytest.mark.parametrize("place", range(2 * len(DELAYED)))
 @pytest.mark.parametrize("number", STOPS)
-def test_a_signal_between_two_handlers_leaves_all_as_they_were(monkeypatch, place, number):
+def test_a_signal_between_two_handlers_leaves_all_as_they_were(
+    monkeypatch, place, number
+):
     calls, install = [], signal.signal
 
     def interrupted(*arguments):
@@ -42,7 +46,9 @@ def test_a_signal_between_two_handlers_leaves_all_as_they_were(monkeypatch, plac
 
 
 @pytest.mark.parametrize("place", range(2 * len(STOPS)))
-def test_a_signal_as_the_command_begins_or_ends_leaves_all_handlers_as_they_were(monkeypatch, place):
+def test_a_signal_as_the_command_begins_or_ends_leaves_all_handlers_as_they_were(
+    monkeypatch, place
+):
     calls, install = [], signal.signal
     before = [signal.getsignal(number) for number in STOPS]
 
@@ -77,10 +83,14 @@ def test_an_interruption_that_a_destructor_loses_comes_again(capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal"
+)
 def test_a_test_that_waits_too_long_fails():
     """By the alarm of conftest.py, which is set here to less."""
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 60
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     with pytest.raises(TimeoutError, match="longer than its limit"):
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"], check=True)
+        subprocess.run(
+            [sys.executable, "-c", "import time; time.sleep(60)"], check=True
+        )

@@ -21,7 +21,10 @@ from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.shake import shake_of, undone
 from vidrestore.settings.options import RestoreOptions
 
-STAND_INS = {"h100": {"processors": 132, "free": 70 << 30}, "4060": {"processors": 24, "free": 7 << 30}}
+STAND_INS = {
+    "h100": {"processors": 132, "free": 70 << 30},
+    "4060": {"processors": 24, "free": 7 << 30},
+}
 SIZES = {"270p": (270, 480), "480p": (480, 854), "1080p": (1080, 1920)}
 
 
@@ -37,18 +40,37 @@ class Cost(NamedTuple):
 
 
 @cache
-def cost(card: str, task: str, size: str, count: int, *options: tuple[str, Any]) -> Cost:
+def cost(
+    card: str, task: str, size: str, count: int, *options: tuple[str, Any]
+) -> Cost:
     height, width = SIZES[size]
-    planes = tuple(np.zeros(EIGHT.plane_size(plane, height, width), np.uint8) for plane in range(3))
+    planes = tuple(
+        np.zeros(EIGHT.plane_size(plane, height, width), np.uint8) for plane in range(3)
+    )
     frames = [Frame(planes, number, 1) for number in range(count)]
     with Rehearsal(**STAND_INS[card]) as device:
         restorer = load_restorer(task, RestoreOptions(device="cuda:1", **dict(options)))
-        clips = ClipRestorer(task, restorer, video_of(EIGHT, height, width), RestoreOptions(threads=1))
-        for stop, sigma in ((3, 20.0), (count, 21.0)):  # as measured noise differs from clip to clip
+        clips = ClipRestorer(
+            task, restorer, video_of(EIGHT, height, width), RestoreOptions(threads=1)
+        )
+        # as measured noise differs from clip to clip
+        for stop, sigma in ((3, 20.0), (count, 21.0)):
             device.counts.clear()
             device.launches = device.touched = 0
-            assert len(list(clips.frames(iter([(Clip(0, stop, (sigma,) * 3), frames[:stop])])))) == stop
-    waits = sum(device.counts[what] for what in ("values read", "sized by values", "waits inside"))
+            assert (
+                len(
+                    list(
+                        clips.frames(
+                            iter([(Clip(0, stop, (sigma,) * 3), frames[:stop])])
+                        )
+                    )
+                )
+                == stop
+            )
+    waits = sum(
+        device.counts[what]
+        for what in ("values read", "sized by values", "waits inside")
+    )
     each = device.launches / count, device.touched / 1e9 / count
     return Cost(*each, waits, device.counts["blocking copies"])
 
@@ -75,7 +97,11 @@ def test_a_frames_kernel_is_searched_for_on_a_device_and_only_its_correlations_a
         device.moved.clear()
         device.launches = 0
         blur = shake_of(frame, is_photo=False)
-        launches, counts, moved = device.launches, Counter(device.counts), device.moved["to host"]
+        launches, counts, moved = (
+            device.launches,
+            Counter(device.counts),
+            device.moved["to host"],
+        )
         device.launches = 0
         assert blur.kernels is not None and undone(frame, blur).is_cuda
     blocks = 4 * 64 * len(range(0, 233, 3)) * len(range(0, 313, 3))
@@ -86,7 +112,10 @@ def test_a_frames_kernel_is_searched_for_on_a_device_and_only_its_correlations_a
 
 def test_a_sharp_frame_is_left_as_it_is_after_few_launches_and_two_copies_that_the_host_waits_for():
     with Rehearsal() as device:
-        restorer, clip = load_restorer("deblur", RestoreOptions(device="cuda")), boxes(120, 160).to("cuda")
+        restorer, clip = (
+            load_restorer("deblur", RestoreOptions(device="cuda")),
+            boxes(120, 160).to("cuda"),
+        )
         device.counts.clear()
         device.launches = 0
         assert restorer.input_kind == "rgb"
@@ -108,7 +137,9 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
         ("denoise", "480p", 405),
         ("denoise", "1080p", 405),
         ("denoise, noise measured", "480p", 410),
-        pytest.param("denoise, noise measured", "1080p", 410, marks=pytest.mark.budgets),
+        pytest.param(
+            "denoise, noise measured", "1080p", 410, marks=pytest.mark.budgets
+        ),
         ("denoise, fast", "480p", 385),
         ("denoise, fast", "1080p", 385),
         ("derain", "480p", 150),
@@ -132,7 +163,9 @@ def test_large_frames_take_no_more_launches_on_an_h100_than_small_ones(name):
 
 # At 1080p 9.4 GB of a denoised frame were counted at first; 6.3 until the residual was made by parts, which
 # saves a CPU a plane in memory.
-@pytest.mark.parametrize("name, most", [("denoise", 6.9), ("denoise, fast", 3.8), ("derain", 37)])
+@pytest.mark.parametrize(
+    "name, most", [("denoise", 6.9), ("denoise, fast", 3.8), ("derain", 37)]
+)
 def test_few_bytes_of_a_frame_of_1080p_are_moved_on_a_device(name, most):
     assert cost_of(name, "1080p").gigabytes <= most
 
@@ -149,6 +182,8 @@ def test_few_bytes_of_a_frame_of_1080p_are_moved_on_a_device(name, most):
         ("sr", "480p", 1),
     ],
 )
-def test_the_host_waits_for_a_device_a_few_times_in_a_clip_and_for_no_copy(name, size, most):
+def test_the_host_waits_for_a_device_a_few_times_in_a_clip_and_for_no_copy(
+    name, size, most
+):
     found = cost_of(name, size)
     assert found.waits <= most and found.copies == 0

@@ -17,7 +17,9 @@ from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.settings.options import RestoreOptions
 
 
-def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[int]:
+def out_of_memory_above(
+    most: int, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+) -> list[int]:
     """Let a network raise the error for batches of more than `most`; returns the sizes that it was given."""
     given: list[int] = []
     inner = getattr(where, name)
@@ -26,7 +28,9 @@ def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, 
         first = arguments[1].transpose(0, 1) if where is VsrClip else arguments[0]
         given.append(len(first[0]) if where is VsrRecurrent else len(first))
         if given[-1] > most:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 20.00 MiB."
+            )
         return inner(self, *arguments)
 
     monkeypatch.setattr(where, name, limited)
@@ -43,11 +47,14 @@ CASES: list[tuple[str, str, Any, str, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("task, model, where, name, most, options", CASES, ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize(
+    "task, model, where, name, most, options", CASES, ids=lambda value: str(value)[:9]
+)
 def test_a_clip_that_runs_out_of_memory_is_restored_again_with_less_at_once(
     weights, monkeypatch, task, model, where, name, most, options
 ):
-    monkeypatch.setattr("vidrestore.models.grouping.STEP", 1)  # or groups come in sixteens
+    # or groups come in sixteens
+    monkeypatch.setattr("vidrestore.models.grouping.STEP", 1)
     monkeypatch.setattr(devices, "PIXELS_PER_PROCESSOR", 1e6)
     size = (16, 48) if task == "denoise" else (40, 112)
     with Rehearsal() as device:
@@ -63,7 +70,9 @@ def test_tiles_follow_from_the_free_memory(weights):
     sides = []
     for free, kept in ((1 << 26, 0), (1 << 30, 0), (1 << 26, (1 << 30) - (1 << 26))):
         with Rehearsal(free, kept=kept):
-            restorer = PictureRestorer("derain", RestoreOptions(model=weights["h"], device="cuda"))
+            restorer = PictureRestorer(
+                "derain", RestoreOptions(model=weights["h"], device="cuda")
+            )
             sides.append(restorer.tile_size(1080, 1920))
     rows, columns = sides[0]
     assert rows * columns * restorer.pixel_memory <= 1 << 26
@@ -75,4 +84,5 @@ def test_further_estimates_fill_a_device(weights):
     with Rehearsal():
         there = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cuda"))
     here = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cpu"))
-    assert (here.tracks, there.tracks) == (32, 2 * 64)  # 64 for each of the stand-in's 2 processors
+    # 64 for each of the stand-in's 2 processors
+    assert (here.tracks, there.tracks) == (32, 2 * 64)

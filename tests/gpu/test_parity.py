@@ -39,7 +39,9 @@ def clip() -> NDArray[np.float32]:
 
 def restored(card: Card, device: str, precision: Any) -> NDArray[np.float32]:
     """The clip; patches of DUST stay at their places, which the test of patches looks at."""
-    options = RestoreOptions(model=card.name, device=device, precision=precision, scene_detect=False)
+    options = RestoreOptions(
+        model=card.name, device=device, precision=precision, scene_detect=False
+    )
     if card.task == "denoise" and card.family == "dust":
         options = replace(options, sigma=SYNTHETIC_SIGMA, match=False)
     return restore_frames(clip(), task=card.task, options=options)
@@ -60,7 +62,10 @@ def recovered(card: Card, device: str, precision: str) -> NDArray[np.float32]:
 @pytest.mark.parametrize("name", CARDS)
 def test_a_bundled_network_gives_on_a_gpu_what_it_gives_on_the_cpu(name, precision):
     work = recovered if CARDS[name].task == "recover" else restored
-    expected, output = work(CARDS[name], "cpu", "fp32"), work(CARDS[name], "cuda", precision)
+    expected, output = (
+        work(CARDS[name], "cpu", "fp32"),
+        work(CARDS[name], "cuda", precision),
+    )
     errors = np.abs(output.astype(np.float64) - expected)
     if precision == "fp32":
         assert errors.max() <= 1e-4
@@ -69,7 +74,9 @@ def test_a_bundled_network_gives_on_a_gpu_what_it_gives_on_the_cpu(name, precisi
 
 def test_patches_are_found_on_a_gpu_where_the_cpu_finds_them():
     luma, grid = torch.from_numpy(255 * clip()[..., 1]), Grid(SIDE, SIDE, 16, 16)
-    same = (matched_positions(luma.cuda(), grid).cpu() == matched_positions(luma, grid)).all(-1)
+    same = (
+        matched_positions(luma.cuda(), grid).cpu() == matched_positions(luma, grid)
+    ).all(-1)
     assert same.float().mean() >= 0.99, "ties are broken by rounding"
 
 

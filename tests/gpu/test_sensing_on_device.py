@@ -33,12 +33,19 @@ def test_frames_are_recovered_there_and_memory_may_run_out(tmp_path, monkeypatch
     recover(measured, outputs[0], model=model, device="cpu", precision="fp32")
     for number in (1, 2):
         with Rehearsal() as device:
-            recover(measured, outputs[number], model=model, device="cuda", precision="fp32")
+            recover(
+                measured, outputs[number], model=model, device="cuda", precision="fp32"
+            )
             stored = Path(measured).stat().st_size
             assert device.moved["to device"] <= stored + Path(model).stat().st_size
         monkeypatch.setattr(FastDust, "__call__", limited)
     assert max(sizes) > 2 and min(sizes) <= 2
     frames = [list(VideoReader(output).frames()) for output in outputs]
     for here, there, again in zip(*frames, strict=True):
-        for first, second, third in zip(here.planes, there.planes, again.planes, strict=True):
-            assert np.abs(first.astype(int) - second).max() <= 1 and (second == third).all()
+        for first, second, third in zip(
+            here.planes, there.planes, again.planes, strict=True
+        ):
+            assert (
+                np.abs(first.astype(int) - second).max() <= 1
+                and (second == third).all()
+            )

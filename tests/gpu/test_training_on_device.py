@@ -22,7 +22,11 @@ RUNS: dict[str, tuple[Callable[[Path], Any], Callable[[], tuple[Any, ...]]]] = {
     "dust": (lambda folder: tiny_run(folder), groups),
     "mb-taylorformer": (
         lambda folder: pair_run(folder, model={"tasks": TASKS}),
-        lambda: (torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16), torch.tensor([0, 1])),
+        lambda: (
+            torch.rand(2, 3, 16, 16),
+            torch.rand(2, 3, 16, 16),
+            torch.tensor([0, 1]),
+        ),
     ),
     "vsr-transformer": (
         lambda folder: clip_run(folder),
@@ -38,7 +42,9 @@ def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path, name):
     expected = [float(here.update(*batch)) for _ in range(2)]
     with Rehearsal() as device:
         run = Run(config, tmp_path / "there", DEVICE)
-        assert all(isinstance(part, OnDevice) for part in run.network.state_dict().values())
+        assert all(
+            isinstance(part, OnDevice) for part in run.network.state_dict().values()
+        )
         given = on_device(batch, DEVICE)
         device.counts.clear()
         found = [run.update(*given) for _ in range(2)]
@@ -53,7 +59,11 @@ def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path, name):
 
 def test_a_step_in_half_precision(tmp_path):
     with Rehearsal() as device:
-        run = Run(pair_run(tmp_path, training={"precision": "bf16"}), tmp_path / "there", DEVICE)
+        run = Run(
+            pair_run(tmp_path, training={"precision": "bf16"}),
+            tmp_path / "there",
+            DEVICE,
+        )
         batch = on_device((torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)), DEVICE)
         device.counts.clear()
         assert run.update(*batch) > 0

@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from device_runs import EIGHT, FRAMES, HEIGHT, TEN, WIDTH, assert_same, frames_of, restored, video_of
+from device_runs import (
+    EIGHT,
+    FRAMES,
+    HEIGHT,
+    TEN,
+    WIDTH,
+    assert_same,
+    frames_of,
+    restored,
+    video_of,
+)
 from stand_in import Rehearsal
 
 from vidrestore.errors import OptionError
@@ -24,7 +34,13 @@ from vidrestore.pipeline.conversions import Upload, Uploads
 from vidrestore.pipeline.plan import Clip
 from vidrestore.pixels.frames import Frame
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.devices import all_bits, device_name, half_type, torch_device, uses_bf16
+from vidrestore.restorers.devices import (
+    all_bits,
+    device_name,
+    half_type,
+    torch_device,
+    uses_bf16,
+)
 from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -53,7 +69,9 @@ SMALL = 4096  # bytes per frame beside its samples: sizes, the weights of a nois
         ("sr", "sr, released", 16),
     ],
 )
-def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(weights, task, model, larger, pixels):
+def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(
+    weights, task, model, larger, pixels
+):
     stored = FRAMES * sum(plane.nbytes for plane in frames_of(pixels)[0].planes)
     options = {"quality": "fast"} if task == "denoise" else {}
     with Rehearsal() as device:
@@ -62,7 +80,9 @@ def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(weights, tas
         assert device.moved["to host"] == larger * stored
 
 
-def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_overflows_in_fp32(weights, monkeypatch):
+def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_overflows_in_fp32(
+    weights, monkeypatch
+):
     forward, kinds = MBTaylorFormer.forward, []
 
     def overflowing(self: MBTaylorFormer, *given: Any) -> torch.Tensor:
@@ -86,12 +106,17 @@ def test_the_number_format_follows_the_gpu(monkeypatch):
             assert uses_bf16("auto", cuda) == bf16 and half_type("fp32", cpu) is None
             assert device_name(torch_device("auto")) == "cuda (stand-in)"
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert torch_device("mps").type == "mps" and half_type("auto", torch.device("mps")) is None
+    assert (
+        torch_device("mps").type == "mps"
+        and half_type("auto", torch.device("mps")) is None
+    )
 
 
 @pytest.mark.parametrize("precision, shortened", [("fp32", False), ("auto", True)])
 @pytest.mark.parametrize("task, model", [("derain", "h"), ("sr", "sr")])
-def test_convolutions_in_fp32_keep_all_bits(weights, monkeypatch, task, model, precision, shortened):
+def test_convolutions_in_fp32_keep_all_bits(
+    weights, monkeypatch, task, model, precision, shortened
+):
     seen, convolved = [], torch.nn.functional.conv2d
 
     def noted(*given: Any, **more: Any) -> torch.Tensor:
@@ -117,7 +142,10 @@ def test_all_bits_are_kept_until_the_last_of_several_threads_is_done():
 
 
 def test_an_apple_gpu_that_is_not_there_is_refused():
-    with pytest.raises(OptionError, match="'mps' is not there: torch sees no Apple GPU; use `device=cpu`"):
+    with pytest.raises(
+        OptionError,
+        match="'mps' is not there: torch sees no Apple GPU; use `device=cpu`",
+    ):
         torch_device("mps")
     with pytest.raises(OptionError, match="expected auto, cpu, cuda, cuda:N or mps"):
         torch_device("meta")
@@ -128,8 +156,16 @@ def test_an_apple_gpu_that_is_not_there_is_refused():
 # fitted gains of each estimate, too, and where patches of luma and of chroma end, by two lists each.
 ONE_LOOK = {"values read": 2, "sized by values": 0, "to device": 2 * 3}
 WAITS = {
-    "denoise": {"values read": 2, "sized by values": 2 * 3, "to device": 2 * 3 + 1 + 3 + 2 * 2},
-    "denoise, fast": {"values read": 2, "sized by values": 2 * 3, "to device": 2 * 3 + 1 + 1 + 2 * 2},
+    "denoise": {
+        "values read": 2,
+        "sized by values": 2 * 3,
+        "to device": 2 * 3 + 1 + 3 + 2 * 2,
+    },
+    "denoise, fast": {
+        "values read": 2,
+        "sized by values": 2 * 3,
+        "to device": 2 * 3 + 1 + 1 + 2 * 2,
+    },
     "denoise, by pictures": ONE_LOOK,
     "derain, by three frames": ONE_LOOK,
     "derain, in tiles": ONE_LOOK,
@@ -140,7 +176,9 @@ WAITS = {
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_the_host_seldom_waits_for_the_device_and_gets_the_frames_of_the_cpu(weights, name):
+def test_the_host_seldom_waits_for_the_device_and_gets_the_frames_of_the_cpu(
+    weights, name
+):
     task, model, options = CASES[name]
     options = {"model": weights[model]} | options
     size = (40, 80) if "tile" in options else ()
@@ -149,27 +187,38 @@ def test_the_host_seldom_waits_for_the_device_and_gets_the_frames_of_the_cpu(wei
         assert_same(restored(task, "cuda", EIGHT, size, **options), expected)
         for what, most in WAITS[name].items():
             assert device.counts[what] <= most, dict(device.counts)
-        assert device.counts["to host"] <= 3 * 2 + 3 * 2, "one copy per plane and clip, and for shared frames"
+        assert device.counts["to host"] <= 3 * 2 + 3 * 2, (
+            "one copy per plane and clip, and for shared frames"
+        )
 
 
 def launches(task: str, frames: list[Frame], device: Rehearsal, **options: Any) -> int:
     with device:
-        restorer = load_restorer(task, RestoreOptions(device="cuda", precision="fp32", **options))
+        restorer = load_restorer(
+            task, RestoreOptions(device="cuda", precision="fp32", **options)
+        )
         size = frames[0].planes[0].shape
-        clips = ClipRestorer(task, restorer, video_of(EIGHT, *size), RestoreOptions(threads=1))
+        clips = ClipRestorer(
+            task, restorer, video_of(EIGHT, *size), RestoreOptions(threads=1)
+        )
         device.counts.clear()
         device.launches = 0
-        assert len(list(clips.frames(iter([(Clip(0, len(frames), (8.0,) * 3), frames)])))) == len(frames)
+        assert len(
+            list(clips.frames(iter([(Clip(0, len(frames), (8.0,) * 3), frames)])))
+        ) == len(frames)
         assert device.counts["memory asked for"] <= 1
         return device.launches
 
 
-@pytest.mark.parametrize("task, model, more", [("derain", "h", 1.1), ("dehaze", "h, haze", 2)])
+@pytest.mark.parametrize(
+    "task, model, more", [("derain", "h", 1.1), ("dehaze", "h, haze", 2)]
+)
 def test_frames_of_a_clip_are_restored_by_the_same_launches(weights, task, model, more):
     """On a GPU each operation takes the time of its launch, however little it computes."""
     frames = frames_of(EIGHT)
     once, twice = (
-        launches(task, each, Rehearsal(), model=weights[model]) for each in (frames[:2], 2 * frames)
+        launches(task, each, Rehearsal(), model=weights[model])
+        for each in (frames[:2], 2 * frames)
     )
     assert twice <= more * once
 

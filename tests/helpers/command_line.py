@@ -20,14 +20,21 @@ def run(*arguments: object) -> int:
 
 def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[Any]:
     """Run Python in a process of its own, with its output captured as text unless `options` differ."""
-    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 120}
+    usual = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "timeout": 120,
+    }
     return subprocess.run([sys.executable, *arguments], **(usual | options))
 
 
 def on_terminal(code: str) -> tuple[str, str]:
     """Run Python code with stderr on a terminal of 100 columns; return stdout and the terminal's text."""
     terminal, stderr = os.openpty()
-    done = python("-c", code, stderr=stderr, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"})
+    done = python(
+        "-c", code, stderr=stderr, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    )
     os.close(stderr)
     shown = b""
     with suppress(OSError):  # Linux's end of a terminal that nobody writes to any more

@@ -153,7 +153,11 @@ class Commands:
         code = [sys.executable, "-c", f"{ADDED}\n{SERVER}"]
         more = {"LD_PRELOAD": str(self.preload)} if self.preload else {}
         self.server = subprocess.Popen(
-            code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | more
+            code,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | more,
         )
 
     def ask(self, order: dict[str, Any]) -> Any:
@@ -182,10 +186,21 @@ class Commands:
         self.count += 1
         folder = self.folder / str(self.count)
         folder.mkdir()
-        order = {"arguments": [str(each) for each in arguments], "cwd": str(cwd or folder)}
-        order |= {"output": f"{folder}/output", "errors": f"{folder}/errors", "before": before}
+        order = {
+            "arguments": [str(each) for each in arguments],
+            "cwd": str(cwd or folder),
+        }
+        order |= {
+            "output": f"{folder}/output",
+            "errors": f"{folder}/errors",
+            "before": before,
+        }
         order |= {"slow_plan": slow_plan}
-        order |= {"slow_clip": slow_clip, "slow_join": slow_join, "slow_name": slow_name}
+        order |= {
+            "slow_clip": slow_clip,
+            "slow_join": slow_join,
+            "slow_name": slow_name,
+        }
         order |= {"largest_file": largest_file, "memory": memory}
         pid = self.ask(order)
         wait_for(lambda: (folder / "errors").exists())
@@ -213,7 +228,9 @@ def segments(output: Path) -> list[str]:
 
 
 def wait_for(
-    condition: Callable[[], object], seconds: float = 60, said: Callable[[], str] = lambda: ""
+    condition: Callable[[], object],
+    seconds: float = 60,
+    said: Callable[[], str] = lambda: "",
 ) -> None:
     """Wait until something is so; after `seconds`, fail with what was said until then."""
     deadline = time.monotonic() + seconds

@@ -14,11 +14,15 @@ def library(folder: Path) -> Path:
     if sys.platform != "linux" or shutil.which("cc") is None:
         pytest.skip("needs Linux and a C compiler")
     source, built = Path(__file__).with_suffix(".c"), folder / "disk_faults.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(built), str(source), "-ldl"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(built), str(source), "-ldl"], check=True
+    )
     return built
 
 
-def fault(call: str, path: object, nth: int = 1, *, once: bool = False, error: int = errno.EIO) -> str:
+def fault(
+    call: str, path: object, nth: int = 1, *, once: bool = False, error: int = errno.EIO
+) -> str:
     """Code for `Commands.start(before=...)`: the `nth` call on files with `path` in their names fails, and
     all later ones unless `once`.
     """

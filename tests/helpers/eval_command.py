@@ -16,8 +16,10 @@ def write_vid4(folder: Path, frames: int = 1) -> None:
     for index, clip in enumerate(VID4):
         for number in range(frames):
             picture = [
-                128 + 90 * np.sin(rows + index + number + channel) * np.cos(columns) for channel in range(3)
+                128 + 90 * np.sin(rows + index + number + channel) * np.cos(columns)
+                for channel in range(3)
             ]
             write_rgb(
-                folder / "GT" / clip / f"{number:08d}.png", np.stack(picture).clip(0, 255).astype(np.uint8)
+                folder / "GT" / clip / f"{number:08d}.png",
+                np.stack(picture).clip(0, 255).astype(np.uint8),
             )

@@ -13,9 +13,15 @@ from vidrestore.restorers.base import Facts
 from vidrestore.settings.options import RestoreOptions
 
 
-def request_of(source: Path, output: Path, task: str = "denoise", **options: Any) -> Request:
+def request_of(
+    source: Path, output: Path, task: str = "denoise", **options: Any
+) -> Request:
     """The request to do one task on one file."""
-    return Request(Source(str(source)), Target(str(output)), (Step(task, RestoreOptions(**options)),))
+    return Request(
+        Source(str(source)),
+        Target(str(output)),
+        (Step(task, RestoreOptions(**options)),),
+    )
 
 
 class Fake(IdentityRestorer):

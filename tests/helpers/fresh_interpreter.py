@@ -11,9 +11,8 @@ HEAVY = {"torch", "av", "numpy", "safetensors", "huggingface_hub"}
 
 def loaded_by(code: str) -> set[str]:
     """Top-level modules that a fresh interpreter holds after running `code`."""
-    report = (
-        f"{code}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}}, file=sys.stderr)"
-    )
+    names = "{name.partition('.')[0] for name in sys.modules}"
+    report = f"{code}\nimport sys; print(*{names}, file=sys.stderr)"
     return set(python("-c", report, check=True).stderr.split())
 
 
@@ -27,7 +26,10 @@ def interrupted(code: str) -> tuple[int, str, str]:
     stderr.
     """
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGINT)

@@ -40,14 +40,18 @@ class HubHandler(BaseHTTPRequestHandler):
     def answer(self, send_body: bool) -> None:
         prefix = f"/{REPOSITORY}/resolve/{COMMIT}/"
         content = (
-            self.server.files.get(self.path.removeprefix(prefix)) if self.path.startswith(prefix) else None
+            self.server.files.get(self.path.removeprefix(prefix))
+            if self.path.startswith(prefix)
+            else None
         )
         if self.path == f"/api/models/{REPOSITORY}/revision/main":
             content = json.dumps({"id": REPOSITORY, "sha": COMMIT}).encode()
         if content is None:
             self.head(404, 0, {"X-Error-Code": "EntryNotFound"})
         else:
-            self.head(200, len(content), {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'})
+            self.head(
+                200, len(content), {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+            )
             if send_body:
                 self.server.downloads += 1
                 self.wfile.write(content[: len(content) - self.server.truncate])
@@ -55,7 +59,9 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def head(self, code: int, length: int, headers: dict[str, str]) -> None:
         self.send_response(code)
-        for name, value in (headers | {"X-Repo-Commit": COMMIT, "Content-Length": str(length)}).items():
+        for name, value in (
+            headers | {"X-Repo-Commit": COMMIT, "Content-Length": str(length)}
+        ).items():
             self.send_header(name, value)
         self.end_headers()
 
@@ -65,7 +71,11 @@ class HubHandler(BaseHTTPRequestHandler):
 
 def client(endpoint: str, home: Path, **environment: str) -> str:
     """Code for `Commands.start(before=...)`: which hub the client asks, without pauses between tries."""
-    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    settings = {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_XET": "1",
+    }
     settings |= {"HF_HUB_DISABLE_TELEMETRY": "1"} | environment
     return f"""
 for name in [*os.environ]:

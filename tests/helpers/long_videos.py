@@ -25,7 +25,9 @@ def long_video(
     """A video of varying rate with sound, chapters that meet at 5 and 12.5 s, and statistics of streams."""
     with av.open(str(path), "w") as output:
         video = output.add_stream(
-            "libx264", rate=25, options={"qp": "0", "preset": "ultrafast", "g": "4", "bf": "2"}
+            "libx264",
+            rate=25,
+            options={"qp": "0", "preset": "ultrafast", "g": "4", "bf": "2"},
         )
         video.width, video.height, video.pix_fmt = 32, 16, "yuv420p"
         video.time_base = video.codec_context.time_base = Fraction(1, 1000)
@@ -33,7 +35,11 @@ def long_video(
         if path.suffix == ".mkv":
             audio.metadata.update({"language": "ita", "BPS": "256000"})
         texts = output.add_mux_stream(text) if text else None
-        second = output.add_stream("mpeg4", rate=1, options={"g": "9", "bf": "2"}) if angle else None
+        second = (
+            output.add_stream("mpeg4", rate=1, options={"g": "9", "bf": "2"})
+            if angle
+            else None
+        )
         if second:
             second.width, second.height, second.pix_fmt = 32, 16, "yuv420p"
         if texts:
@@ -41,21 +47,33 @@ def long_video(
         marks = [(0, 5000), (5000, 12500), (12500, 27000)]
         output.set_chapters(
             [
-                {"id": n, "start": a, "end": b, "time_base": Fraction(1, 1000), "metadata": {"title": str(n)}}
+                {
+                    "id": n,
+                    "start": a,
+                    "end": b,
+                    "time_base": Fraction(1, 1000),
+                    "metadata": {"title": str(n)},
+                }
                 for n, (a, b) in enumerate(marks)
             ]
         )
         packets: list[Any] = []
         for number, time in enumerate(times):
-            frame = video_frame("yuv420p", sample_planes("yuv420p", number, 32, 16), time)
+            frame = video_frame(
+                "yuv420p", sample_planes("yuv420p", number, 32, 16), time
+            )
             frame.time_base = Fraction(1, 1000)
             packets += video.encode(frame)
         packets += video.encode(None)
         packets += sound_packets(audio, 27 * 16000, step=4000, fill=noise())
         for number in range(27 if second else 0):
-            packets += second.encode(video_frame("yuv420p", sample_planes("yuv420p", number, 32, 16), number))
+            packets += second.encode(
+                video_frame("yuv420p", sample_planes("yuv420p", number, 32, 16), number)
+            )
         packets += second.encode(None) if second else []
-        for start, duration in ((500, 12000), (13000, 500), (15500, 3000)) if texts else ():
+        for start, duration in (
+            ((500, 12000), (13000, 500), (15500, 3000)) if texts else ()
+        ):
             packet = av.Packet(b"\0\5hello" if text == "mov_text" else b"hello")
             packet.stream, packet.time_base = texts, Fraction(1, 1000)
             packet.pts, packet.dts, packet.duration = start, start, duration

@@ -7,7 +7,14 @@ from vidrestore.models.vsr_recurrent import RecurrentConfig
 
 NARROW = {"widths": (8, 16, 16, 16), "blocks": (1, 1, 1, 1), "branches": (1, 1, 1, 2)}
 SMALL_VSR = RecurrentConfig(
-    features=8, extraction=1, layers=1, reconstruction=1, shared=4, keys=4, hidden=4, context=1
+    features=8,
+    extraction=1,
+    layers=1,
+    reconstruction=1,
+    shared=4,
+    keys=4,
+    hidden=4,
+    context=1,
 )
 
 

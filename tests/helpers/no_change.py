@@ -39,10 +39,14 @@ class IdentityRestorer:
         return clip
 
 
-TASKS["<identity>"] = Task("<identity>", "vidrestore", "nothing", "no_change:IdentityRestorer", (), "")
+TASKS["<identity>"] = Task(
+    "<identity>", "vidrestore", "nothing", "no_change:IdentityRestorer", (), ""
+)
 IDENTITY_DENOISE = replace(TASKS["denoise"], restorer=TASKS["<identity>"].restorer)
 # code that does so in another Python, also in the place of the denoiser
-ADDED = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import no_change; "
+ADDED = (
+    f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import no_change; "
+)
 WITH_IDENTITY = ADDED + (
     "from vidrestore.settings.tasks import TASKS; TASKS['denoise'] = no_change.IDENTITY_DENOISE; from "
     "vidrestore.cli import main; "

@@ -19,7 +19,12 @@ TS_PACKET = 188
 FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
 # x264's bits differ from processor to processor unless its assembly is
 # held to one kind.
-X264 = {"g": "6", "bf": "2", "preset": "veryfast", "x264-params": "asm=AVX2:log-level=-1"}
+X264 = {
+    "g": "6",
+    "bf": "2",
+    "preset": "veryfast",
+    "x264-params": "asm=AVX2:log-level=-1",
+}
 X265 = {"x265-params": "log-level=none:keyint=6", "preset": "ultrafast"}
 # Settings of clips by a short name.
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -78,7 +83,11 @@ def places(data: bytes) -> list[range]:
     """Where each packet of the video lies, in the order of decoding; of containers that say so."""
     with av.open(io.BytesIO(data)) as container:
         packets = [packet for packet in container.demux(video=0) if packet.size]
-        return [range(packet.pos, packet.pos + packet.size) for packet in packets if packet.pos is not None]
+        return [
+            range(packet.pos, packet.pos + packet.size)
+            for packet in packets
+            if packet.pos is not None
+        ]
 
 
 def cut_in(data: bytes, packet: int) -> bytes:
@@ -92,7 +101,9 @@ def overwritten(data: bytes, at: int, by: bytes) -> bytes:
     return data[:at] + by + data[at + len(by) :]
 
 
-def flipped(data: bytes, count: int, within: range | None = None, seed: int = 0) -> bytes:
+def flipped(
+    data: bytes, count: int, within: range | None = None, seed: int = 0
+) -> bytes:
     """`count` single bits flipped in a part of it, always the same ones."""
     chance, changed = random.Random(seed), bytearray(data)
     for _ in range(count):
@@ -103,7 +114,9 @@ def flipped(data: bytes, count: int, within: range | None = None, seed: int = 0)
 def flipped_in(data: bytes, packet: int, count: int = 1, seed: int = 0) -> bytes:
     """Bits flipped in the second half of a packet, behind its heads."""
     place = places(data)[packet]
-    return flipped(data, count, range((place.start + place.stop) // 2, place.stop), seed)
+    return flipped(
+        data, count, range((place.start + place.stop) // 2, place.stop), seed
+    )
 
 
 def without(data: bytes, part: range) -> bytes:
@@ -131,7 +144,11 @@ def boxes(
 
 def box(data: bytes, name: str) -> range:
     """The first box whose path ends so."""
-    return next(range(start, start + size) for path, start, size in boxes(data) if path.endswith(name))
+    return next(
+        range(start, start + size)
+        for path, start, size in boxes(data)
+        if path.endswith(name)
+    )
 
 
 def in_box(data: bytes, name: str, offset: int, by: bytes) -> bytes:
@@ -150,7 +167,11 @@ def with_edits(data: bytes, *edits: tuple[int, int]) -> bytes:
     elst = b"elst" + numbers(0, len(edits)) + entries
     edts = b"edts" + numbers(len(elst) + 4) + elst
     edts = numbers(len(edts) + 4) + edts
-    old = [range(start, start + size) for path, start, size in boxes(data) if path == "moov/trak/edts"]
+    old = [
+        range(start, start + size)
+        for path, start, size in boxes(data)
+        if path == "moov/trak/edts"
+    ]
     grown = len(edts) - sum(map(len, old))
     data = overwritten(data, trak.start, numbers(len(trak) + grown))
     data = overwritten(data, moov.start, numbers(len(moov) + grown))
@@ -183,7 +204,9 @@ def swapped(data: bytes, old: bytes, new: bytes) -> bytes:
 def ts_packets(data: bytes, pid: int | None = None) -> list[int]:
     """Where packets begin, of all programs or one."""
     starts = range(0, len(data) - TS_PACKET + 1, TS_PACKET)
-    return [at for at in starts if pid in (None, (data[at + 1] & 0x1F) << 8 | data[at + 2])]
+    return [
+        at for at in starts if pid in (None, (data[at + 1] & 0x1F) << 8 | data[at + 2])
+    ]
 
 
 def joined(
@@ -200,8 +223,13 @@ def joined(
             size = sizes[part] if sizes else (64, 48)
             pix_fmt = pix_fmts[part] if pix_fmts else "yuv420p"
             planes = [sample_planes(pix_fmt, number, *size) for number in range(12)]
-            frames = [video_frame(pix_fmt, each, number) for number, each in enumerate(planes, 12 * part)]
-            for packet in encoded("libx264", frames, {"bf": "0", "preset": "ultrafast", **options[part]}):
+            frames = [
+                video_frame(pix_fmt, each, number)
+                for number, each in enumerate(planes, 12 * part)
+            ]
+            for packet in encoded(
+                "libx264", frames, {"bf": "0", "preset": "ultrafast", **options[part]}
+            ):
                 packet.stream, packet.time_base = stream, Fraction(1, 25)
                 output.mux_one(packet)
     return memory.getvalue()

@@ -26,7 +26,10 @@ Dialogue: 0,0:00:00.30,0:00:00.40,Default,,0,0,0,,goodbye
 """
 
 
-OPTIONS = {"libx264": {"preset": "ultrafast", "g": "6", "bf": "2"}, "ffv1": {"level": "1"}}
+OPTIONS = {
+    "libx264": {"preset": "ultrafast", "g": "6", "bf": "2"},
+    "ffv1": {"level": "1"},
+}
 
 
 @dataclass(frozen=True)
@@ -74,23 +77,36 @@ def write_content(path: Path, content: Content) -> Path:
     with av.open(str(path), "w", container_options=content.container) as output:
         output.metadata.update(content.metadata)
         sounds = _sounds(output, content) if content.first else []
-        packets = [packet for _ in range(content.videos) for packet in _video(output, content)]
+        packets = [
+            packet for _ in range(content.videos) for packet in _video(output, content)
+        ]
         sounds = sounds or _sounds(output, content)
         texts = [_texts(output, codec) for codec in content.texts]
         extra = _data(output) if content.data else None
         if content.font:
             output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
         if content.chapters:
-            marks = [{"id": 1, "start": 0, "end": 200}, {"id": 2, "start": 200, "end": 480}]
-            facts = [{"metadata": {"title": f"part {n}"}, "time_base": Fraction(1, 1000)} for n in (1, 2)]
-            output.set_chapters([mark | fact for mark, fact in zip(marks, facts, strict=True)])
+            marks = [
+                {"id": 1, "start": 0, "end": 200},
+                {"id": 2, "start": 200, "end": 480},
+            ]
+            facts = [
+                {"metadata": {"title": f"part {n}"}, "time_base": Fraction(1, 1000)}
+                for n in (1, 2)
+            ]
+            output.set_chapters(
+                [mark | fact for mark, fact in zip(marks, facts, strict=True)]
+            )
         packets += cover_packets(output) if content.cover else []
         for stream, sound in zip(sounds, content.sounds, strict=True):
             packets += _noise(stream, sound)
         for stream, codec in zip(texts, content.texts, strict=True):
             packets += _text_packets(stream, codec)
         if extra is not None:
-            packets += [_packet(extra, bytes([number] * 9), 100 * number, 100) for number in range(4)]
+            packets += [
+                _packet(extra, bytes([number] * 9), 100 * number, 100)
+                for number in range(4)
+            ]
         output.start_encoding()
         for packet in sorted(packets, key=lambda packet: packet.dts * packet.time_base):
             output.mux(packet)
@@ -98,7 +114,9 @@ def write_content(path: Path, content: Content) -> Path:
 
 
 def _video(output: Any, content: Content) -> list[Any]:
-    stream = output.add_stream(content.codec, rate=25, options=OPTIONS.get(content.codec, {}))
+    stream = output.add_stream(
+        content.codec, rate=25, options=OPTIONS.get(content.codec, {})
+    )
     stream.width, stream.height, stream.pix_fmt = *content.size, content.pix_fmt
     stream.time_base = stream.codec_context.time_base = content.time_base
     stream.codec_context.thread_count = 1
@@ -110,7 +128,9 @@ def _video(output: Any, content: Content) -> list[Any]:
         stream.set_display_rotation(degrees=content.turned[0], hflip=content.turned[1])
     packets = []
     for number, time in enumerate(content.times):
-        frame = video_frame(content.pix_fmt, sample_planes(content.pix_fmt, number, *content.size), time)
+        frame = video_frame(
+            content.pix_fmt, sample_planes(content.pix_fmt, number, *content.size), time
+        )
         frame.time_base = content.time_base
         packets += stream.encode(frame)
     return packets + stream.encode(None)
@@ -120,14 +140,18 @@ def _sounds(output: Any, content: Content) -> list[Any]:
     made = []
     for number, sound in enumerate(content.sounds):
         stream = output.add_stream(sound.codec, rate=sound.rate, layout=sound.layout)
-        stream.metadata.update({"language": ("ita", "deu", "fra")[number % 3], "title": f"Sound {number}"})
+        stream.metadata.update(
+            {"language": ("ita", "deu", "fra")[number % 3], "title": f"Sound {number}"}
+        )
         made.append(stream)
     return made
 
 
 def _noise(stream: Any, sound: Sound) -> list[Any]:
     """Return packets of noise."""
-    count, start = (int(seconds * sound.rate) for seconds in (sound.seconds, sound.start))
+    count, start = (
+        int(seconds * sound.rate) for seconds in (sound.seconds, sound.start)
+    )
     return sound_packets(stream, count, start, 960, noise())
 
 

@@ -58,7 +58,11 @@ def is_ours(names: Any) -> bool:
 def imported(name: str, names: Any = None, *rest: Any, **more: Any) -> Any:
     if name in LACKING:
         raise ImportError(name)
-    return other if name == "sys" and is_ours(names) else plain_import(name, names, *rest, **more)
+    return (
+        other
+        if name == "sys" and is_ours(names)
+        else plain_import(name, names, *rest, **more)
+    )
 
 
 def check_name(path: Any, longest: int = LONGEST_FILE) -> None:
@@ -68,11 +72,17 @@ def check_name(path: Any, longest: int = LONGEST_FILE) -> None:
     text = os.fsdecode(path)
     for part in text.split("/"):
         if set(part) & REFUSED or (part.strip(".") and part[-1] in ". "):
-            error = OSError(errno.EINVAL, "The filename, directory name or volume label is incorrect", text)
+            error = OSError(
+                errno.EINVAL,
+                "The filename, directory name or volume label is incorrect",
+                text,
+            )
             error.winerror = 123  # which pathlib looks at
             raise error
     if len(os.path.abspath(text)) > longest:
-        raise FileNotFoundError(errno.ENOENT, "The system cannot find the path specified", text)
+        raise FileNotFoundError(
+            errno.ENOENT, "The system cannot find the path specified", text
+        )
 
 
 def held_open(full: str) -> bool:
@@ -83,7 +93,9 @@ def held_open(full: str) -> bool:
                 return True
         except OSError:
             continue
-    with plain_open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+    with plain_open(
+        "/proc/self/maps", encoding="utf-8", errors="surrogateescape"
+    ) as maps:
         return any(line.endswith(f" {full}\n") for line in maps)
 
 
@@ -100,7 +112,9 @@ def wrap(home: Any, name: str, check: Callable[..., None]) -> None:
 def refuse_held(*paths: Any) -> None:
     for path in paths:
         if held_open(os.path.realpath(os.fspath(path))):
-            raise PermissionError(errno.EACCES, "The process cannot access the file", os.fspath(path))
+            raise PermissionError(
+                errno.EACCES, "The process cannot access the file", os.fspath(path)
+            )
 
 
 def refuse_folder(path: Any, *rest: Any) -> None:
@@ -143,7 +157,9 @@ for lacking in ("SIGHUP", "SIGKILL", "SIGQUIT", "alarm"):
     delattr(signal, lacking)
 os.supports_fd.discard(os.utime)
 real_exists = os.path.exists
-os.path.exists = lambda path: not str(path).startswith(("/proc", "/dev/shm")) and real_exists(path)
+os.path.exists = lambda path: (
+    not str(path).startswith(("/proc", "/dev/shm")) and real_exists(path)
+)
 wrap(os, "fsync", refuse_read_only)
 wrap(os, "kill", refuse_signals)
 if not given["links"]:
@@ -154,7 +170,18 @@ for function in ("unlink", "remove"):
     wrap(os, function, lambda path: refuse_held(path))
 wrap(os, "open", refuse_folder)
 for home, function in (
-    *((os, function) for function in ("open", "stat", "lstat", "listdir", "scandir", "unlink", "remove")),
+    *(
+        (os, function)
+        for function in (
+            "open",
+            "stat",
+            "lstat",
+            "listdir",
+            "scandir",
+            "unlink",
+            "remove",
+        )
+    ),
     (io, "open"),
     (builtins, "open"),
 ):

@@ -23,15 +23,23 @@ SIZES: dict[str, dict[str, Any]] = {  # of each family, small
 LEARNING = [family for family in SIZES if family not in ("algorithm1", "sista")]
 
 
-def config(family: str, measurements: int | None = None, **changes: object) -> dict[str, Any]:
+def config(
+    family: str, measurements: int | None = None, **changes: object
+) -> dict[str, Any]:
     sensing = {"measurements": measurements} if measurements else {}
     return {"patch": PATCH, **SIZES[family], **sensing, **changes}
 
 
-def system(family: str, measurements: int | None = None, seed: int = 0, **changes: object) -> Any:
+def system(
+    family: str, measurements: int | None = None, seed: int = 0, **changes: object
+) -> Any:
     """In double precision, trained a little: a wrong transpose or a forgotten factor shows."""
     torch.manual_seed(seed)
-    return moved(build_network(family, config(family, measurements, **changes))).double().eval()
+    return (
+        moved(build_network(family, config(family, measurements, **changes)))
+        .double()
+        .eval()
+    )
 
 
 def moved(network: Any, by: float = 0.02) -> Any:
@@ -47,4 +55,6 @@ def patches(groups: int = 3, frames: int = 5, seed: int = 1) -> Tensor:
     """(groups, frames, PIXELS) that change a little from frame to frame."""
     rng = torch.Generator().manual_seed(seed)
     first = 255 * torch.rand(groups, 1, PIXELS, generator=rng, dtype=torch.float64)
-    return first + 20 * torch.randn(groups, frames, PIXELS, generator=rng, dtype=torch.float64)
+    return first + 20 * torch.randn(
+        groups, frames, PIXELS, generator=rng, dtype=torch.float64
+    )

@@ -25,7 +25,11 @@ def keeping() -> MBTaylorFormer:
 def doubling() -> VsrRecurrent:
     """Enlarges bilinearly: what it adds is nothing, and nothing is handed over."""
     network = recurrent().float()
-    handed = (f"to_{side}.{layer}" for side in ("earlier", "later") for layer in ("gate", "outer"))
+    handed = (
+        f"to_{side}.{layer}"
+        for side in ("earlier", "later")
+        for layer in ("gate", "outer")
+    )
     for part in ("tail", *handed):
         without(network, part)
     return network
@@ -48,31 +52,48 @@ def without(network: Any, part: str) -> Any:
     return network
 
 
-def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any) -> str:
+def write_weights(
+    folder: Path, network: nn.Module, task: str, **parameters: Any
+) -> str:
     """The path of a file that holds the network; `parameters` for its card."""
     path = folder / f"{task}-{len(list(folder.glob('*.safetensors')))}.safetensors"
     if isinstance(network, MBTaylorFormer):
         family, config = "mb-taylorformer", settings_of(network.config)
     else:
         family, config = "vsr-transformer", config_of(network)
-    save_model(path, network, family=family, config=config, task=task, parameters=parameters)
+    save_model(
+        path, network, family=family, config=config, task=task, parameters=parameters
+    )
     return str(path)
 
 
-def image_restorer(folder: Path, network: MBTaylorFormer, **options: Any) -> PictureRestorer:
+def image_restorer(
+    folder: Path, network: MBTaylorFormer, **options: Any
+) -> PictureRestorer:
     """In full precision, unless `options` ask for another."""
     asked = {"precision": "fp32"} | options
     return PictureRestorer(
-        "dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze"), device="cpu", **asked)
+        "dehaze",
+        RestoreOptions(
+            model=write_weights(folder, network, "dehaze"), device="cpu", **asked
+        ),
     )
 
 
-def vsr_restorer(folder: Path, network: VsrTransformer | VsrRecurrent, **options: Any) -> VsrRestorer:
+def vsr_restorer(
+    folder: Path, network: VsrTransformer | VsrRecurrent, **options: Any
+) -> VsrRestorer:
     """In full precision, unless `options` ask for another."""
     asked = {"precision": "fp32"} | options
-    return VsrRestorer(RestoreOptions(model=write_weights(folder, network, "sr"), device="cpu", **asked))
+    return VsrRestorer(
+        RestoreOptions(
+            model=write_weights(folder, network, "sr"), device="cpu", **asked
+        )
+    )
 
 
-def whole_clip(restorer: PictureRestorer | VsrRestorer, clip: Tensor, precision: str | None = None) -> Tensor:
+def whole_clip(
+    restorer: PictureRestorer | VsrRestorer, clip: Tensor, precision: str | None = None
+) -> Tensor:
     """All frames of a clip, (T, 3, H, W), by a restorer."""
     return torch.stack(list(restorer.frames(clip, (0, len(clip)), precision=precision)))

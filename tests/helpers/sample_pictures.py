@@ -11,7 +11,11 @@ def write_rgb(path: Path, picture: np.ndarray) -> None:
     """A PNG of (3, height, width) uint8, exactly; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_frame(
-        path, "png", av.VideoFrame.from_ndarray(np.ascontiguousarray(picture.transpose(1, 2, 0)), "rgb24")
+        path,
+        "png",
+        av.VideoFrame.from_ndarray(
+            np.ascontiguousarray(picture.transpose(1, 2, 0)), "rgb24"
+        ),
     )
 
 
@@ -28,7 +32,9 @@ ENCODERS = {
 }
 
 
-def write_picture(path: Path, colour: tuple[int, int, int], kind: str | None = None) -> None:
+def write_picture(
+    path: Path, colour: tuple[int, int, int], kind: str | None = None
+) -> None:
     """A picture of 48x32 in one colour (R, G, B)."""
     name, pix_fmt = ENCODERS[kind or path.suffix]
     frame = av.VideoFrame.from_ndarray(np.full((32, 48, 3), colour, np.uint8), "rgb24")

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 Planes = tuple[NDArray[Any], ...]
 
 
-def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) -> Planes:
+def sample_planes(
+    pix_fmt: str, number: int, width: int = 64, height: int = 48
+) -> Planes:
     """Planes of a planar little-endian format, in FFmpeg's order: a moving gradient with noise."""
     description = av.VideoFormat(pix_fmt, width, height)
     noise = np.random.default_rng(number)
@@ -26,7 +28,9 @@ def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) 
             top = 2**part.bits
             values = (rows * 3 + columns * 2 + number * 5 + index * 40) * (top // 256)
             values = values + noise.integers(0, top // 4, rows.shape)
-            planes.append((values % top).astype(np.uint8 if part.bits <= 8 else np.uint16))
+            planes.append(
+                (values % top).astype(np.uint8 if part.bits <= 8 else np.uint16)
+            )
     return tuple(planes)
 
 
@@ -76,7 +80,9 @@ def write_video(
     pictures = [sample_planes(pix_fmt, number, *size) for number in range(frames)]
     base = time_base or Fraction(1, rate)
     times = times or range(frames)
-    with av.open(file or str(path), "w", format=format, container_options=dict(container or {})) as output:
+    with av.open(
+        file or str(path), "w", format=format, container_options=dict(container or {})
+    ) as output:
         stream = output.add_stream(codec, rate=rate, options=dict(options or {}))
         stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
         stream.codec_context.thread_count = 1
@@ -84,7 +90,9 @@ def write_video(
         stream.codec_context.flags |= av.codec.context.Flags.frame_duration
         for name, value in (settings or {}).items():
             target = stream if name == "display" else stream.codec_context
-            setattr(target, name, value) if name != "display" else stream.set_display_rotation(**value)
+            setattr(
+                target, name, value
+            ) if name != "display" else stream.set_display_rotation(**value)
         silence = output.add_stream("aac", rate=48000, layout="mono") if sound else None
         for number, planes in enumerate(pictures):
             frame = video_frame(pix_fmt, planes, times[number])
@@ -102,7 +110,11 @@ def write_video(
 
 
 def sound_packets(
-    stream: Any, count: int, start: int = 0, step: int = 1024, fill: Callable[[int], bytes] = bytes
+    stream: Any,
+    count: int,
+    start: int = 0,
+    step: int = 1024,
+    fill: Callable[[int], bytes] = bytes,
 ) -> list[Any]:
     """Encode at least `count` samples in frames of `step`: of silence, unless `fill` gives other bytes for a
     plane of that size.
@@ -124,20 +136,36 @@ def noise() -> Callable[[int], bytes]:
 
 
 def encoded(
-    codec: str, frames: Iterable[av.VideoFrame], options: Mapping[str, str] | None = None
+    codec: str,
+    frames: Iterable[av.VideoFrame],
+    options: Mapping[str, str] | None = None,
 ) -> list[Any]:
     """The packets of frames, of the size and pixel format of the first one, outside any container."""
     first, *others = frames
     context: Any = av.CodecContext.create(codec, "w")
-    context.width, context.height, context.pix_fmt = first.width, first.height, first.format.name
-    context.time_base, context.framerate, context.options = Fraction(1, 25), Fraction(25), dict(options or {})
-    return [packet for frame in [first, *others, None] for packet in context.encode(frame)]
+    context.width, context.height, context.pix_fmt = (
+        first.width,
+        first.height,
+        first.format.name,
+    )
+    context.time_base, context.framerate, context.options = (
+        Fraction(1, 25),
+        Fraction(25),
+        dict(options or {}),
+    )
+    return [
+        packet for frame in [first, *others, None] for packet in context.encode(frame)
+    ]
 
 
 def with_bytes(packet: av.Packet, data: bytes) -> av.Packet:
     """A packet of other data with the times of this one."""
     changed = av.Packet(data)
-    changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
+    changed.pts, changed.dts, changed.time_base = (
+        packet.pts,
+        packet.dts,
+        packet.time_base,
+    )
     changed.duration, changed.is_keyframe = packet.duration, packet.is_keyframe
     return changed
 
@@ -159,7 +187,11 @@ def write_stream(
     first, *others = frames
     with av.open(str(path), "w", **settings) as output:
         stream = output.add_stream(codec, rate=25, options=dict(options or {}))
-        stream.width, stream.height, stream.pix_fmt = first.width, first.height, first.format.name
+        stream.width, stream.height, stream.pix_fmt = (
+            first.width,
+            first.height,
+            first.format.name,
+        )
         for number, frame in enumerate([first, *others]):
             frame.pts = number
             output.mux(stream.encode(frame))
@@ -174,7 +206,10 @@ def copy_packets(
     **settings: Any,
 ) -> Path:
     """Copy the packets of a video to another file, each as what `change` makes of it."""
-    with av.open(str(source)) as opened, av.open(str(output), "w", **settings) as written:
+    with (
+        av.open(str(source)) as opened,
+        av.open(str(output), "w", **settings) as written,
+    ):
         stream = written.add_stream_from_template(opened.streams.video[0])
         for packet in opened.demux(video=0):
             for changed in change(packet) if packet.size else ():

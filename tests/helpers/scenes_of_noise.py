@@ -6,7 +6,11 @@ from vidrestore.pixels.frames import Frame
 
 
 def scene_frames(
-    lengths: list[int], noise: float = 0.0, height: int = 48, width: int = 64, seed: int = 0
+    lengths: list[int],
+    noise: float = 0.0,
+    height: int = 48,
+    width: int = 64,
+    seed: int = 0,
 ) -> list[Frame]:
     """Scenes of smooth random pictures (nothing moves) under white noise; frame k has pts 10k."""
     rng = np.random.default_rng(seed)
@@ -19,7 +23,10 @@ def scene_frames(
         ]
         for _ in range(length):
             planes = tuple(
-                (picture + rng.normal(0, noise, picture.shape)).round().clip(0, 255).astype(np.uint8)
+                (picture + rng.normal(0, noise, picture.shape))
+                .round()
+                .clip(0, 255)
+                .astype(np.uint8)
                 for picture in pictures
             )
             frames.append(Frame(planes, 10 * len(frames), 10))

@@ -19,9 +19,9 @@ def exact_network(scale: float = 1.0, seed: int = 0) -> Dust:
     scale.
     """
     network = Dust(DustConfig(PATCH, ATOMS, blocks=1, measurements=PATCH**2))
-    matrix = torch.linalg.qr(torch.randn(PATCH**2, PATCH**2, generator=torch.Generator().manual_seed(seed)))[
-        0
-    ]
+    matrix = torch.linalg.qr(
+        torch.randn(PATCH**2, PATCH**2, generator=torch.Generator().manual_seed(seed))
+    )[0]
     with torch.no_grad():
         network.sensing.copy_(matrix * scale)
         network.analysis.copy_((matrix @ network.dictionary).mT / scale)
@@ -30,4 +30,6 @@ def exact_network(scale: float = 1.0, seed: int = 0) -> Dust:
 
 
 def save_network(path: Path, network: Dust) -> Card:
-    return save_model(path, network, family="dust", config=config_of(network), task="recover")
+    return save_model(
+        path, network, family="dust", config=config_of(network), task="recover"
+    )

@@ -8,25 +8,44 @@ import numpy as np
 from sample_pictures import write_rgb
 from training_runs import SMALL, TAYLOR, Sections, write_config
 
-TRAINING = {"steps": 2, "batch": 2, "validate_every": 2, "warmup": 1, "learning_rate": 0.003}
+TRAINING = {
+    "steps": 2,
+    "batch": 2,
+    "validate_every": 2,
+    "warmup": 1,
+    "learning_rate": 0.003,
+}
 RUNS: dict[str, Sections] = {
     "pairs": {
         "": {"name": "tiny", "task": "derain", "family": "mb-taylorformer"},
         "model": TAYLOR,
-        "data": {"dataset": "rain13k", "folder": "sets", "validation": ["rain100l/test"], "crop": 16},
+        "data": {
+            "dataset": "rain13k",
+            "folder": "sets",
+            "validation": ["rain100l/test"],
+            "crop": 16,
+        },
         "training": TRAINING,
     },
     "clips": {
         "": {"name": "tiny", "task": "sr", "family": "vsr-transformer"},
         "model": SMALL,
-        "data": {"dataset": "reds", "folder": "sets", "validation": ["test"], "frames": 2, "crop": 8},
+        "data": {
+            "dataset": "reds",
+            "folder": "sets",
+            "validation": ["test"],
+            "frames": 2,
+            "crop": 8,
+        },
         "training": TRAINING,
     },
 }
 
 
 def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (3, height, width), dtype=np.uint8)
+    return np.random.default_rng(seed).integers(
+        0, 256, (3, height, width), dtype=np.uint8
+    )
 
 
 def write_rain(root: Path, size: tuple[int, int] = (20, 28), count: int = 3) -> None:
@@ -38,7 +57,9 @@ def write_rain(root: Path, size: tuple[int, int] = (20, 28), count: int = 3) -> 
             write_rgb(root / folder / "input" / f"{number}.png", clean + 40)
 
 
-def write_reds(root: Path, size: tuple[int, int] = (40, 56), frames: int = 3, small: bool = False) -> None:
+def write_reds(
+    root: Path, size: tuple[int, int] = (40, 56), frames: int = 3, small: bool = False
+) -> None:
     """Two clips to train on, and the four of REDS4."""
     for seed, clip in enumerate(("000", "001", "002", "011", "015", "020")):
         for number in range(frames):
@@ -46,7 +67,8 @@ def write_reds(root: Path, size: tuple[int, int] = (40, 56), frames: int = 3, sm
             write_rgb(root / "train_sharp" / clip / f"{number:08d}.png", large)
             if small:
                 write_rgb(
-                    root / "train_sharp_bicubic" / "X4" / clip / f"{number:08d}.png", large[:, ::4, ::4]
+                    root / "train_sharp_bicubic" / "X4" / clip / f"{number:08d}.png",
+                    large[:, ::4, ::4],
                 )
 
 

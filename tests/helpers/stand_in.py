@@ -30,7 +30,11 @@ from torch.utils.flop_counter import flop_registry
 DEVICE, EMPTY = torch.device("cuda", 0), torch.device("cuda", 1)
 GENERATOR = torch.Generator
 aten = torch.ops.aten
-SIZED_BY_VALUES = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default}
+SIZED_BY_VALUES = {
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten._unique2.default,
+}
 TRANSFERS = {aten.copy_.default, aten._to_copy.default}
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 MASKED = 16  # of so many values one is in a mask
@@ -47,13 +51,23 @@ FREE = {
 }
 # They only take the device and the dtype of their first argument, or overwrite it.
 OVERWRITING = {
-    *(aten.new_full.default, aten.new_zeros.default, aten.new_ones.default, aten.zeros_like.default),
+    *(
+        aten.new_full.default,
+        aten.new_zeros.default,
+        aten.new_ones.default,
+        aten.zeros_like.default,
+    ),
     *(aten.ones_like.default, aten.full_like.default, aten.copy_.default),
     *(aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default),
 }
 # They read as much of their first argument as they write.
 GATHERING = {
-    *(aten.index.Tensor, aten.index_select.default, aten.gather.default, aten.take.default),
+    *(
+        aten.index.Tensor,
+        aten.index_select.default,
+        aten.gather.default,
+        aten.take.default,
+    ),
     aten._embedding_bag_forward_only.default,
 }
 
@@ -66,9 +80,15 @@ class OnDevice(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> OnDevice:
-        held = held.resolve_conj()  # a wrapper doesn't carry the mark of a conjugate that isn't computed yet
+        # a wrapper doesn't carry the mark of a conjugate that isn't computed yet
+        held = held.resolve_conj()
         made = Tensor._make_wrapper_subclass(
-            cls, held.size(), held.stride(), held.storage_offset(), dtype=held.dtype, layout=held.layout
+            cls,
+            held.size(),
+            held.stride(),
+            held.storage_offset(),
+            dtype=held.dtype,
+            layout=held.layout,
         )
         made.held = held
         return made
@@ -91,11 +111,15 @@ class OnDevice(Tensor):
         return f"OnDevice({self.held!r})"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         # the engine makes gradients of zeros itself, on the device that it believes to be on
         engine = torch._C._current_graph_task_id() != -1
-        for each in () if func in TRANSFERS or engine else _leaves([args, *kwargs.values()]):
+        for each in (
+            () if func in TRANSFERS or engine else _leaves([args, *kwargs.values()])
+        ):
             if type(each) is Tensor and each.dim():
                 raise RuntimeError(
                     f"{func}: all tensors are expected on one device, found cuda and cpu {tuple(each.shape)}"
@@ -106,15 +130,22 @@ class OnDevice(Tensor):
             func in (aten.index.Tensor, aten.index_put_.default) and _masked(args)
         ):
             Rehearsal.count("sized by values")
-        if func is aten.copy_.default and isinstance(args[0], OnDevice) != isinstance(args[1], OnDevice):
-            Rehearsal.count_copy(args[1], "to device" if isinstance(args[0], OnDevice) else "to host")
+        if func is aten.copy_.default and isinstance(args[0], OnDevice) != isinstance(
+            args[1], OnDevice
+        ):
+            Rehearsal.count_copy(
+                args[1], "to device" if isinstance(args[0], OnDevice) else "to host"
+            )
             if not (args[2:] and args[2]) and not kwargs.get("non_blocking"):
                 Rehearsal.count("blocking copies")
         if func in WAITING:
             Rehearsal.count("waits inside")
         if engine and func is aten._to_copy.default:
             kwargs = {name: each for name, each in kwargs.items() if name != "device"}
-        held, more = [*map(_held, args)], {name: _held(each) for name, each in kwargs.items()}
+        held, more = (
+            [*map(_held, args)],
+            {name: _held(each) for name, each in kwargs.items()},
+        )
         empty = any(map(_is_empty, _leaves(held)))
         if empty:  # zeros of the engine have no values either
             held = tree_map_only(Tensor, lambda each: each.to("meta"), held)
@@ -126,7 +157,9 @@ class OnDevice(Tensor):
         if isinstance(result, bool | int | float):
             Rehearsal.count("values read")
         if written := _written(func):
-            given = tuple(args[at] if at < len(args) else kwargs.get(name) for at, name in written)
+            given = tuple(
+                args[at] if at < len(args) else kwargs.get(name) for at, name in written
+            )
             return given[0] if len(given) == 1 else given
         # a view of such a tensor is one, whatever the mode
         normal = func.is_view and not args[0].is_inference()
@@ -146,7 +179,8 @@ def _leaves(given: Any) -> Iterator[Any]:
 @cache
 def _is_composite(func: Any) -> bool:
     """Return True for what consists of other operations, which torch leaves whole without gradients."""
-    if func._overloadpacket is aten.quantile:  # it makes or reads tensors, on a device unseen here
+    # it makes or reads tensors, on a device unseen here
+    if func._overloadpacket is aten.quantile:
         return False
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE)
 
@@ -173,9 +207,13 @@ def _without_values(func: Any, held: list[Any]) -> Any:
         return None
     if func is aten.index.Tensor and _masked(held):
         (mask,) = held[1]
-        return held[0].new_empty(-(-mask.numel() // MASKED), *held[0].shape[mask.dim() :])
+        return held[0].new_empty(
+            -(-mask.numel() // MASKED), *held[0].shape[mask.dim() :]
+        )
     if func is aten.nonzero.default:
-        return held[0].new_empty(-(-held[0].numel() // MASKED), held[0].dim(), dtype=torch.long)
+        return held[0].new_empty(
+            -(-held[0].numel() // MASKED), held[0].dim(), dtype=torch.long
+        )
     return NotImplemented
 
 
@@ -209,17 +247,24 @@ def _written(func: Any) -> tuple[tuple[int, str], ...]:
 
 
 def _masked(args: Any) -> bool:
-    return any(isinstance(each, Tensor) and each.dtype in (torch.bool, torch.uint8) for each in args[1])
+    return any(
+        isinstance(each, Tensor) and each.dtype in (torch.bool, torch.uint8)
+        for each in args[1]
+    )
 
 
 def _is_there(device: Any) -> bool:
-    return isinstance(device, str | torch.device) and torch.device(device).type == "cuda"
+    return (
+        isinstance(device, str | torch.device) and torch.device(device).type == "cuda"
+    )
 
 
 class _Factories(TorchFunctionMode):
     """Calls that name a device, or move tensors from one to the other."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
         if kwargs.pop("pin_memory", False):
             return func(*args, **kwargs)
@@ -228,7 +273,9 @@ class _Factories(TorchFunctionMode):
         if name == "pin_memory":
             return args[0]
         if name == "numpy" and isinstance(args[0], OnDevice):
-            raise TypeError("can't convert cuda:0 device type tensor to numpy; use Tensor.cpu() first")
+            raise TypeError(
+                "can't convert cuda:0 device type tensor to numpy; use Tensor.cpu() first"
+            )
         if name in READS and isinstance(args[0], OnDevice):
             Rehearsal.count("values read")
             held = args[0].held
@@ -239,18 +286,27 @@ class _Factories(TorchFunctionMode):
             made = func(args[0].held, *args[1:], **kwargs)
             Rehearsal.count("blocking copies")
             return Rehearsal.count_copy(made, "to device", OnDevice(made))
-        if name == "embedding_bag" and isinstance(args[0], OnDevice):  # makes its offsets itself, unseen here
+        # makes its offsets itself, unseen here
+        if name == "embedding_bag" and isinstance(args[0], OnDevice):
             bags, each = args[0].shape
-            kwargs["offsets"] = OnDevice(torch.arange(0, bags * each, each, device=args[0].held.device))
+            kwargs["offsets"] = OnDevice(
+                torch.arange(0, bags * each, each, device=args[0].held.device)
+            )
             kwargs["per_sample_weights"] = kwargs["per_sample_weights"].reshape(-1)
             return func(args[0].reshape(-1), args[1], **kwargs)
         if _is_there(kwargs.get("device")):
-            kwargs["device"] = "meta" if torch.device(kwargs["device"]).index == EMPTY.index else "cpu"
+            kwargs["device"] = (
+                "meta" if torch.device(kwargs["device"]).index == EMPTY.index else "cpu"
+            )
             made = func(*args, **kwargs)
             if name in ("tensor", "as_tensor"):
                 Rehearsal.count("blocking copies")
                 Rehearsal.count_copy(made, "to device")
-            return OnDevice(made).requires_grad_(made.requires_grad) if type(made) is Tensor else made
+            return (
+                OnDevice(made).requires_grad_(made.requires_grad)
+                if type(made) is Tensor
+                else made
+            )
         return func(*args, **kwargs)
 
     @staticmethod
@@ -264,9 +320,15 @@ class _Factories(TorchFunctionMode):
             there, dtype = isinstance(rest[0], OnDevice), rest[0].dtype
             empty = there and rest[0].device == EMPTY
         elif name == "to":
-            device, dtype, later, memory_format = torch._C._nn._parse_to(*rest, **kwargs)
+            device, dtype, later, memory_format = torch._C._nn._parse_to(
+                *rest, **kwargs
+            )
             blocking = not later
-            there, empty = (there, empty) if device is None else (device.type == "cuda", device == EMPTY)
+            there, empty = (
+                (there, empty)
+                if device is None
+                else (device.type == "cuda", device == EMPTY)
+            )
         crosses = isinstance(own, OnDevice) != there
         if crosses and blocking:
             Rehearsal.count("blocking copies")
@@ -274,7 +336,9 @@ class _Factories(TorchFunctionMode):
         if dtype is None and memory_format is None:
             return moved.clone() if copy and moved is own else moved
         layout = {"memory_format": memory_format} if memory_format else {}
-        return Tensor.to(moved, dtype or moved.dtype, copy=copy and moved is own, **layout)
+        return Tensor.to(
+            moved, dtype or moved.dtype, copy=copy and moved is own, **layout
+        )
 
 
 class _Crossing(torch.autograd.Function):
@@ -286,7 +350,11 @@ class _Crossing(torch.autograd.Function):
         if there:
             own = given.detach().to("meta") if empty else given.detach().clone()
             return Rehearsal.count_copy(given, "to device", OnDevice(own))
-        here = torch.ones(given.shape, dtype=given.dtype) if given.held.is_meta else given.held.clone()
+        here = (
+            torch.ones(given.shape, dtype=given.dtype)
+            if given.held.is_meta
+            else given.held.clone()
+        )
         return Rehearsal.count_copy(given, "to host", here)
 
     @staticmethod
@@ -317,7 +385,9 @@ class Rehearsal:
 
     current: Rehearsal | None = None
 
-    def __init__(self, free: int = 8 << 30, bf16: bool = True, kept: int = 0, processors: int = 2) -> None:
+    def __init__(
+        self, free: int = 8 << 30, bf16: bool = True, kept: int = 0, processors: int = 2
+    ) -> None:
         self.free, self.bf16, self.kept, self.processors = free, bf16, kept, processors
         self.counts: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
@@ -326,7 +396,9 @@ class Rehearsal:
 
     def __enter__(self) -> Rehearsal:
         run, autocast = threading.Thread.run, torch.autocast
-        properties = SimpleNamespace(name="stand-in", multi_processor_count=self.processors)
+        properties = SimpleNamespace(
+            name="stand-in", multi_processor_count=self.processors
+        )
         self._stack = ExitStack()
 
         def autocast_here(kind: str, *rest: Any, **more: Any) -> Any:
@@ -339,7 +411,11 @@ class Rehearsal:
         for target, name, value in (
             (torch.cuda, "is_available", lambda: True),
             (torch.cuda, "device_count", lambda: 2),
-            (torch.cuda, "get_device_capability", lambda device: (9, 0) if self.bf16 else (7, 5)),
+            (
+                torch.cuda,
+                "get_device_capability",
+                lambda device: (9, 0) if self.bf16 else (7, 5),
+            ),
             (torch.cuda, "mem_get_info", self._memory),
             (torch.cuda, "memory_reserved", lambda device=None: self.kept),
             (torch.cuda, "memory_allocated", lambda device=None: 0),
@@ -347,7 +423,11 @@ class Rehearsal:
             (torch.cuda, "Stream", Mock()),
             (torch.cuda, "stream", lambda stream: nullcontext()),
             (torch.cuda, "current_stream", Mock()),
-            (torch.accelerator, "current_stream", Mock(**{"return_value.is_capturing.return_value": False})),
+            (
+                torch.accelerator,
+                "current_stream",
+                Mock(**{"return_value.is_capturing.return_value": False}),
+            ),
             (torch.cuda, "empty_cache", lambda: self.count("memory emptied")),
             (torch, "autocast", autocast_here),
             (torch, "Generator", _Generator),
@@ -356,7 +436,9 @@ class Rehearsal:
             self._stack.enter_context(patch.object(target, name, value))
         before = torch.__future__.get_overwrite_module_params_on_conversion()
         torch.__future__.set_overwrite_module_params_on_conversion(True)
-        self._stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, before)
+        self._stack.callback(
+            torch.__future__.set_overwrite_module_params_on_conversion, before
+        )
         self._stack.enter_context(_Factories())
         Rehearsal.current = self
         return self
@@ -378,12 +460,17 @@ class Rehearsal:
     @classmethod
     def count_launch(cls, func: Any, given: tuple[Any, Any], result: Any) -> None:
         if cls.current:
-            touched, formula = _bytes_of(func, given, result), flop_registry.get(func._overloadpacket)
+            touched, formula = (
+                _bytes_of(func, given, result),
+                flop_registry.get(func._overloadpacket),
+            )
             products = formula(*given[0], **given[1], out_val=result) if formula else 0
             decomposed = func is aten.linalg_cholesky_ex.default
             with cls.current._lock:
                 cls.current.launches += 1
-                cls.current.cholesky += math.prod(given[0][0].shape[:-2]) if decomposed else 0
+                cls.current.cholesky += (
+                    math.prod(given[0][0].shape[:-2]) if decomposed else 0
+                )
                 cls.current.touched += touched
                 cls.current.products += products
 

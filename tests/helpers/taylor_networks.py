@@ -17,7 +17,13 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 INPUTS = ("", "_odd", "_batch2")
 # Attention as the paper prints it; the released code, and ours by default, differ.
 PRINTED = AttentionRule(
-    4, "norm-preserving", "plain", temperature=False, position="convolution", eps_length=1e-12, eps_sum=1e-6
+    4,
+    "norm-preserving",
+    "plain",
+    temperature=False,
+    position="convolution",
+    eps_length=1e-12,
+    eps_sum=1e-6,
 )
 
 
@@ -28,10 +34,16 @@ def golden(branches: int) -> dict[str, Tensor]:
 
 
 def their_weights(branches: int) -> dict[str, Tensor]:
-    return {name[2:]: tensor for name, tensor in golden(branches).items() if name.startswith("w/")}
+    return {
+        name[2:]: tensor
+        for name, tensor in golden(branches).items()
+        if name.startswith("w/")
+    }
 
 
-def released(branches: int, dtype: torch.dtype = torch.float32, **changes: Any) -> MBTaylorFormer:
+def released(
+    branches: int, dtype: torch.dtype = torch.float32, **changes: Any
+) -> MBTaylorFormer:
     """The golden network; `changes` are arguments beside the authors', such as `attention`."""
     adopted = adopt_taylorformer(their_weights(branches), changes)
     network = build(dict(adopted.config))
@@ -44,7 +56,9 @@ def restored(network: MBTaylorFormer, images: Tensor) -> Tensor:
     again.
     """
     height, width = images.shape[2:]
-    padded = F.pad(images.to(network.head.dtype), (0, -width % 8, 0, -height % 8), mode="reflect")
+    padded = F.pad(
+        images.to(network.head.dtype), (0, -width % 8, 0, -height % 8), mode="reflect"
+    )
     with torch.no_grad():
         return network(padded)[..., :height, :width]
 

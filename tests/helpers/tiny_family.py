@@ -18,7 +18,9 @@ class Tiny(nn.Module):
     def __init__(self, config: TinyConfig, depth: int = 0) -> None:
         super().__init__()
         self.linear = nn.Linear(config.width, config.width)
-        self.more = nn.ModuleList(nn.Linear(config.width, config.width) for _ in range(depth))
+        self.more = nn.ModuleList(
+            nn.Linear(config.width, config.width) for _ in range(depth)
+        )
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -35,5 +37,7 @@ def adopt(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
     """The checkpoint of imagined authors, who say `fc` and `size`."""
     if arguments["size"] < 1:
         raise ValueError(f"size is {arguments['size']}, expected 1 or more")
-    renamed = {name.replace("fc.", "linear."): tensor for name, tensor in tensors.items()}
+    renamed = {
+        name.replace("fc.", "linear."): tensor for name, tensor in tensors.items()
+    }
     return Adopted({"width": arguments["size"]}, renamed, "count", {"scale": 2})

@@ -28,7 +28,13 @@ sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 4
 """
 STEPS = {"steps": 12, "warmup": 4, "validate_every": 5, "learning_rate": 0.003}
 # without patches that follow the motion, whose search takes most of a run
-WINDOWS = {"strides": [4], "groups_per_window": 40, "pool": 200, "reuse": 2, "match_share": 0.0}
+WINDOWS = {
+    "strides": [4],
+    "groups_per_window": 40,
+    "pool": 200,
+    "reuse": 2,
+    "match_share": 0.0,
+}
 Sections = Mapping[str, Mapping[str, Any]]
 LENGTHS = {"one": 22, "two": 9, "held": 20}  # frames
 CONFIG: Sections = {
@@ -54,20 +60,36 @@ PAIRS: Sections = {
     "training": {"steps": 6, "validate_every": 4, "warmup": 2, "learning_rate": 0.003},
 }
 NO_BLOCKS = {"extraction": 0, "reconstruction": 0}
-SMALL = NO_BLOCKS | {"size": "n", "features": 4, "layers": 0, "shared": 2, "keys": 1, "hidden": 2}
+SMALL = NO_BLOCKS | {
+    "size": "n",
+    "features": 4,
+    "layers": 0,
+    "shared": 2,
+    "keys": 1,
+    "hidden": 2,
+}
 FLOW = {"levels": 1, "widths": [4], "kernel": 3}
 RELEASED = (
-    NO_BLOCKS | {"propagation": 0} | {"size": "reds", "features": 4, "blocks": 1, "tail": 2, "flow": FLOW}
+    NO_BLOCKS
+    | {"propagation": 0}
+    | {"size": "reds", "features": 4, "blocks": 1, "tail": 2, "flow": FLOW}
 )
 CLIPS: Sections = {
     "": {"name": "tiny", "task": "sr", "family": "vsr-transformer"},
     "model": SMALL,
     "data": {"frames": 3, "crop": 8, "clips": "clips", "validation": ["held.mkv"]},
-    "training": {"steps": 30, "validate_every": 15, "warmup": 2, "learning_rate": 0.003},
+    "training": {
+        "steps": 30,
+        "validate_every": 15,
+        "warmup": 2,
+        "learning_rate": 0.003,
+    },
 }
 
 
-def write_config(folder: Path, changes: Sections | None = None, base: Sections = CONFIG) -> Path:
+def write_config(
+    folder: Path, changes: Sections | None = None, base: Sections = CONFIG
+) -> Path:
     """A configuration in `folder`: `base` with values added or changed by section ("" is the top); None takes
     a value away.
     """
@@ -75,7 +97,11 @@ def write_config(folder: Path, changes: Sections | None = None, base: Sections =
     for section in {**base, **changes}:
         values = {**base.get(section, {}), **changes.get(section, {})}
         lines += [f"[{section}]"] * bool(section)
-        lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
+        lines += [
+            f"{name} = {_toml(value)}"
+            for name, value in values.items()
+            if value is not None
+        ]
     path = folder / "tiny.toml"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -83,7 +109,11 @@ def write_config(folder: Path, changes: Sections | None = None, base: Sections =
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items())
+            + "}"
+        )
     if isinstance(value, bool):
         return str(value).lower()
     return repr(list(value) if isinstance(value, tuple) else value)
@@ -102,7 +132,9 @@ def tensors(path: Path) -> dict[str, Tensor]:
 
 
 def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(part, other[name]) for name, part in one.items())
+    return one.keys() == other.keys() and all(
+        torch.equal(part, other[name]) for name, part in one.items()
+    )
 
 
 def tiny_run(

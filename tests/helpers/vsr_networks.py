@@ -14,7 +14,8 @@ from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
 from vidrestore.weights.releases import adopt_vsr
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-ARGUMENTS: dict[str, Any] = {"num_frame": 5}  # of the golden network, which its tensors don't show
+# of the golden network, which its tensors don't show
+ARGUMENTS: dict[str, Any] = {"num_frame": 5}
 
 
 @cache
@@ -28,7 +29,9 @@ def golden(name: str) -> dict[str, Tensor]:
 
 def weights_of(name: str) -> dict[str, Tensor]:
     """The weights of a golden file by their names."""
-    return {key[2:]: tensor for key, tensor in golden(name).items() if key.startswith("w/")}
+    return {
+        key[2:]: tensor for key, tensor in golden(name).items() if key.startswith("w/")
+    }
 
 
 def spynet_tensors() -> dict[str, Tensor]:
@@ -53,7 +56,13 @@ def released(dtype: torch.dtype = torch.float32) -> VsrTransformer:
 
 def tiny(**changes: Any) -> VsrTransformer:
     """A small network of the released form in double precision, with weights that let every part be seen."""
-    settings: dict[str, Any] = {"features": 8, "blocks": 2, "heads": 2, "patch": 16, "tail": 4}
+    settings: dict[str, Any] = {
+        "features": 8,
+        "blocks": 2,
+        "heads": 2,
+        "patch": 16,
+        "tail": 4,
+    }
     settings |= {"extraction": 1, "propagation": 1, "reconstruction": 1}
     settings |= {"flow": SpynetConfig(levels=2, widths=(8, 8), kernel=3)}
     return _seen(VsrTransformer(VsrConfig(**(settings | changes))))
@@ -61,7 +70,12 @@ def tiny(**changes: Any) -> VsrTransformer:
 
 def recurrent(**changes: Any) -> VsrRecurrent:
     """A small recurrent network, likewise."""
-    settings: dict[str, Any] = {"features": 8, "extraction": 1, "layers": 1, "reconstruction": 1}
+    settings: dict[str, Any] = {
+        "features": 8,
+        "extraction": 1,
+        "layers": 1,
+        "reconstruction": 1,
+    }
     settings |= {"shared": 3, "keys": 2, "hidden": 4}
     network: VsrRecurrent = _seen(VsrRecurrent(RecurrentConfig(**(settings | changes))))
     with torch.no_grad():

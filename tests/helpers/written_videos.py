@@ -27,30 +27,58 @@ from vidrestore.settings.options import EncoderOptions
 FAST = {"libx264": "veryfast", "libx264rgb": "ultrafast", "libx265": "ultrafast"}
 FAST |= {"libsvtav1": "12", "libvpx-vp9": "8"}
 CONSTANT = tuple((number * 1001, 1001) for number in range(6))
-VARYING = ((0, 1001), (1001, 2002), (3003, 500), (3503, 4000), (7503, 1001), (8504, 7777), (16281, 3333))
+VARYING = (
+    (0, 1001),
+    (1001, 2002),
+    (3003, 500),
+    (3503, 4000),
+    (7503, 1001),
+    (8504, 7777),
+    (16281, 3333),
+)
 
 
-def described(pix_fmt: str = "yuv420p", width: int = 64, height: int = 48, **facts: Any) -> SourceInfo:
+def described(
+    pix_fmt: str = "yuv420p", width: int = 64, height: int = 48, **facts: Any
+) -> SourceInfo:
     """A source of 24000/1001 frames per second without a file, as a pipe is: no stream can be copied."""
-    usual = {"index": 0, "codec": "h264", "time_base": Fraction(1, 24000), "rate": Fraction(24000, 1001)}
-    video = VideoInfo(width=width, height=height, format=layout_of(pix_fmt).format, **(usual | facts))
+    usual = {
+        "index": 0,
+        "codec": "h264",
+        "time_base": Fraction(1, 24000),
+        "rate": Fraction(24000, 1001),
+    }
+    video = VideoInfo(
+        width=width, height=height, format=layout_of(pix_fmt).format, **(usual | facts)
+    )
     return SourceInfo(path="-", container="test", video=video, streams=())
 
 
-def made_frames(source: SourceInfo, times: Sequence[tuple[int, int]] = CONSTANT) -> list[Frame]:
+def made_frames(
+    source: SourceInfo, times: Sequence[tuple[int, int]] = CONSTANT
+) -> list[Frame]:
     """Frames of noise over the whole range, one for each (pts, duration)."""
-    pixels, (height, width) = source.video.format, (source.video.height, source.video.width)
+    pixels, (height, width) = (
+        source.video.format,
+        (source.video.height, source.video.width),
+    )
     kind = np.uint8 if pixels.depth == 8 else np.uint16
-    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    sizes = [
+        pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)
+    ]
     frames = []
     for number, (pts, duration) in enumerate(times):
         noise = np.random.default_rng(number)
-        planes = tuple(noise.integers(0, 2**pixels.depth, size).astype(kind) for size in sizes)
+        planes = tuple(
+            noise.integers(0, 2**pixels.depth, size).astype(kind) for size in sizes
+        )
         frames.append(Frame(planes, pts, duration))
     return frames
 
 
-def fast_choice(source: SourceInfo, output: Path, options: EncoderOptions | None = None) -> EncoderChoice:
+def fast_choice(
+    source: SourceInfo, output: Path, options: EncoderOptions | None = None
+) -> EncoderChoice:
     """The choice for these options, with the encoder's fast preset in place of its own."""
     options = options or EncoderOptions()
     choice = choose_encoder(source, Target(str(output)), options)
@@ -58,7 +86,9 @@ def fast_choice(source: SourceInfo, output: Path, options: EncoderOptions | None
     if preset is None:
         return choice
     name = "cpu-used" if choice.encoder == "libvpx-vp9" else "preset"
-    return EncoderChoice(**(vars(choice) | {"options": {**choice.options, name: preset}}))
+    return EncoderChoice(
+        **(vars(choice) | {"options": {**choice.options, name: preset}})
+    )
 
 
 def write(
@@ -73,7 +103,9 @@ def write(
     fast one is made from the options.
     """
     choice = choice or fast_choice(source, output, options)
-    with VideoWriter(str(output), source=source, encoder=choice, **({"copy": ()} | more)) as writer:
+    with VideoWriter(
+        str(output), source=source, encoder=choice, **({"copy": ()} | more)
+    ) as writer:
         for frame in pictures:
             writer.write(frame)
     return writer.warnings
@@ -92,8 +124,15 @@ def read(path: Path) -> Found:
     info = probe(str(path))
     with av.open(str(path)) as container:
         stream = container.streams.video[info.video.index]
-        frames = [Frame(planes_of(each), each.pts, each.duration) for each in container.decode(stream)]
-        late = 0 if stream.duration is None else max(0, stream.start_time or 0) * stream.time_base
+        frames = [
+            Frame(planes_of(each), each.pts, each.duration)
+            for each in container.decode(stream)
+        ]
+        late = (
+            0
+            if stream.duration is None
+            else max(0, stream.start_time or 0) * stream.time_base
+        )
         end = float(container.duration / 1_000_000) + float(late)
     return Found(info, frames, end)
 
@@ -112,7 +151,10 @@ def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
 
 
 def frames_of(
-    path: Path, start: int | None = None, stop: int | None = None, scan: str | None = None
+    path: Path,
+    start: int | None = None,
+    stop: int | None = None,
+    scan: str | None = None,
 ) -> list[Frame]:
     """The frames of a video, or those that begin in a part of it."""
     with VideoReader(str(path), scan=scan) as reader:
@@ -122,15 +164,20 @@ def frames_of(
 def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:
     """Each frame's time, duration and samples."""
     return [
-        (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes]) for frame in frames_of(path)
+        (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes])
+        for frame in frames_of(path)
     ]
 
 
-def extras(audio: Sequence[str] = ("aac",), subtitles: Sequence[str] = (), **more: Any) -> Content:
+def extras(
+    audio: Sequence[str] = ("aac",), subtitles: Sequence[str] = (), **more: Any
+) -> Content:
     """Half a second of video with sound, two chapters and what else is asked for."""
     sounds = tuple(Sound(codec, layout="stereo") for codec in audio)
     titles = {"title": "A video", "artist": "Somebody"}
-    return Content(sounds, tuple(subtitles), **({"chapters": True, "metadata": titles} | more))
+    return Content(
+        sounds, tuple(subtitles), **({"chapters": True, "metadata": titles} | more)
+    )
 
 
 def rich_video(path: Path, content: Content) -> SourceInfo:

@@ -35,18 +35,28 @@ from vidrestore.settings.options import RestoreOptions
         ("cinepak", 900_000, 3.0, "compressed", "coding loss 3.0"),
     ],
 )
-def test_video_is_enlarged_as_clean_if_its_codec_took_little(codec, frame_bits, loss, kind, why):
+def test_video_is_enlarged_as_clean_if_its_codec_took_little(
+    codec, frame_bits, loss, kind, why
+):
     source = described()
     video = replace(source.video, codec=codec, frame_bits=frame_bits)
-    assert kind_by_coding(replace(source, path="a.mkv", video=video), loss) == (kind, why)
+    assert kind_by_coding(replace(source, path="a.mkv", video=video), loss) == (
+        kind,
+        why,
+    )
 
 
 def test_a_pipe_is_enlarged_as_compressed_without_reading_it_twice(monkeypatch):
     stream = io.BytesIO()
-    write_video(Path("in.y4m"), 3, "wrapped_avframe", file=stream, format="yuv4mpegpipe")
+    write_video(
+        Path("in.y4m"), 3, "wrapped_avframe", file=stream, format="yuv4mpegpipe"
+    )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stream.getvalue())))
     with VideoReader("-") as reader:
-        assert measured_input(Step("sr"), reader) == ("compressed", "a pipe has no record of its coder")
+        assert measured_input(Step("sr"), reader) == (
+            "compressed",
+            "a pipe has no record of its coder",
+        )
         assert len(list(reader.frames())) == 3
 
 
@@ -62,7 +72,8 @@ def test_a_pipe_is_enlarged_as_compressed_without_reading_it_twice(monkeypatch):
 def test_the_restorer_of_sr_is_loaded_for_the_input_that_was_measured(
     tmp_path, codec, chosen, asked, monkeypatch
 ):
-    monkeypatch.setattr("sample_videos.sample_planes", chequered_planes)  # without noise
+    # without noise
+    monkeypatch.setattr("sample_videos.sample_planes", chequered_planes)
     options = {"crf": "51"} if codec == "libx264" else {}
     write_video(tmp_path / "a.mkv", 12, codec, size=(128, 96), options=options)
     loaded = []
@@ -77,11 +88,17 @@ def test_the_restorer_of_sr_is_loaded_for_the_input_that_was_measured(
     assert loaded == [asked]
 
 
-def test_video_without_losses_but_with_noise_is_enlarged_as_compressed(tmp_path, monkeypatch):
+def test_video_without_losses_but_with_noise_is_enlarged_as_compressed(
+    tmp_path, monkeypatch
+):
     noise = np.random.default_rng(0)
 
-    def noisy(pix_fmt: str, number: int, width: int, height: int) -> tuple[np.ndarray, ...]:
-        return (np.rint(noise.normal(100 + number, 9, (height, width))).astype(np.uint8),)
+    def noisy(
+        pix_fmt: str, number: int, width: int, height: int
+    ) -> tuple[np.ndarray, ...]:
+        return (
+            np.rint(noise.normal(100 + number, 9, (height, width))).astype(np.uint8),
+        )
 
     monkeypatch.setattr("sample_videos.sample_planes", noisy)
     write_video(tmp_path / "a.mkv", 4, pix_fmt="gray", size=(128, 96))

@@ -46,27 +46,43 @@ def films(folder: Path) -> list[Path]:
 # Reading
 
 
-def test_a_source_that_cannot_be_read_is_an_error_of_ours_that_names_it(tmp_path, monkeypatch):
+def test_a_source_that_cannot_be_read_is_an_error_of_ours_that_names_it(
+    tmp_path, monkeypatch
+):
     write_video(tmp_path / "film.mkv", 3)
     with VideoReader(str(tmp_path / "film.mkv")) as reader:
         monkeypatch.setattr(FileBytes, "bytes", fails)
-        with pytest.raises(MediaError, match=r"film.mkv: can't be read .*output error\); check the disk"):
+        with pytest.raises(
+            MediaError,
+            match=r"film.mkv: can't be read .*output error\); check the disk",
+        ):
             list(reader.frames())
     monkeypatch.setattr("vidrestore.media.reading.reader.probe", fails)
     with pytest.raises(MediaError, match="film.mkv: can't be read"):
         VideoReader(str(tmp_path / "film.mkv"))
 
 
-def test_of_a_batch_only_the_file_that_cannot_be_read_fails(tmp_path, monkeypatch, capsys):
+def test_of_a_batch_only_the_file_that_cannot_be_read_fails(
+    tmp_path, monkeypatch, capsys
+):
     read = FileBytes.bytes
     monkeypatch.setattr(
-        FileBytes, "bytes", lambda self, *place: (fails if "a.mkv" in self.file.name else read)(self, *place)
+        FileBytes,
+        "bytes",
+        lambda self, *place: (fails if "a.mkv" in self.file.name else read)(
+            self, *place
+        ),
     )
     films(tmp_path / "films")
     assert command("denoise", tmp_path / "films", "-o", tmp_path / "out") == 3
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["b.denoised.mkv", "c.denoised.mkv"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "b.denoised.mkv",
+        "c.denoised.mkv",
+    ]
     said = capsys.readouterr().err
-    assert "a.mkv: can't be read or written (Input/output error); check the disk" in said
+    assert (
+        "a.mkv: can't be read or written (Input/output error); check the disk" in said
+    )
 
 
 def test_any_error_of_the_system_fails_the_input_at_work_and_no_other(capsys):
@@ -79,11 +95,15 @@ def test_any_error_of_the_system_fails_the_input_at_work_and_no_other(capsys):
     assert run_each(["a", "b", "c"], work, events.append) == 3
     (failed,) = (event for event in events if isinstance(event, Failed))
     assert (failed.source, failed.exit_code) == ("b", 1)
-    assert failed.message.startswith("b.lock: can't be read or written (Stale file handle); check the disk")
+    assert failed.message.startswith(
+        "b.lock: can't be read or written (Stale file handle); check the disk"
+    )
     assert "1 of 3 inputs failed: b" in capsys.readouterr().err
 
 
-def test_an_input_of_another_process_has_its_turn_at_the_end_and_is_waited_for(monkeypatch):
+def test_an_input_of_another_process_has_its_turn_at_the_end_and_is_waited_for(
+    monkeypatch,
+):
     monkeypatch.setattr("vidrestore.cli.inputs._LOOK_SECONDS", 0)
     turns: list[str] = []
 
@@ -121,7 +141,9 @@ def test_a_full_stdout_ends_the_batch(monkeypatch):
 # Removing
 
 
-def test_locks_and_leftovers_that_cannot_be_removed_do_no_harm(tmp_path, monkeypatch, capsys):
+def test_locks_and_leftovers_that_cannot_be_removed_do_no_harm(
+    tmp_path, monkeypatch, capsys
+):
     """As at ESTALE on a network share: the output is right, and the next run clears up."""
     films(tmp_path / "films")
     (tmp_path / "work").mkdir()
@@ -130,7 +152,9 @@ def test_locks_and_leftovers_that_cannot_be_removed_do_no_harm(tmp_path, monkeyp
         patched.setattr(Path, "unlink", fails)
         assert command("denoise", tmp_path / "films", *options) == 0
     for name in "abc":
-        assert pictures(tmp_path / "out" / f"{name}.denoised.mkv") == pictures(tmp_path / f"films/{name}.mkv")
+        assert pictures(tmp_path / "out" / f"{name}.denoised.mkv") == pictures(
+            tmp_path / f"films/{name}.mkv"
+        )
     assert list((tmp_path / "out").rglob("job.lock"))
     assert command("denoise", tmp_path / "films", *options) == 0
     assert "finished before" in capsys.readouterr().out
@@ -164,7 +188,12 @@ def test_a_read_error_anywhere_is_one_line_or_no_loss(failing, tmp_path, kind):
     for nth in range(1, 40, 2):
         output.unlink(missing_ok=True)
         code, said = failing.run(
-            "denoise", source, "-o", output, "--lossless", before=fault("read", source.name, nth)
+            "denoise",
+            source,
+            "-o",
+            output,
+            "--lossless",
+            before=fault("read", source.name, nth),
         )
         assert code in (0, 1, 4) and "Traceback" not in said, said
         assert code == 0 or source.name in said
@@ -245,21 +274,57 @@ def works(folder: Path, exact: Weights) -> dict[str, Work]:
     measured = folder / "m.safetensors"
     sense: list[object] = ["sense", film, *model, "-o", measured]
     imported = folder / "imported.safetensors"
-    convert: list[object] = ["weights", "import", exact.path, "-o", imported, "--overwrite"]
-    cache = folder / "hub" / "hub" / f"models--{REPOSITORY.replace('/', '--')}" / "snapshots" / COMMIT
-    train: list[object] = ["train", "--config", config, "-o", folder / "runs", "--device", "cpu", "--resume"]
+    convert: list[object] = [
+        "weights",
+        "import",
+        exact.path,
+        "-o",
+        imported,
+        "--overwrite",
+    ]
+    cache = (
+        folder
+        / "hub"
+        / "hub"
+        / f"models--{REPOSITORY.replace('/', '--')}"
+        / "snapshots"
+        / COMMIT
+    )
+    train: list[object] = [
+        "train",
+        "--config",
+        config,
+        "-o",
+        folder / "runs",
+        "--device",
+        "cpu",
+        "--resume",
+    ]
     return {
         "denoise": Work(["denoise", film, "-o", out, *plain], of_videos(out)),
         "denoise, work elsewhere": Work(
-            ["denoise", film, "-o", out, *plain, "--work-dir", folder / "work"], of_videos(out)
+            ["denoise", film, "-o", out, *plain, "--work-dir", folder / "work"],
+            of_videos(out),
         ),
-        "denoise, sidecar": Work(["denoise", film, "-o", out, *plain, "--sidecar"], of_videos(out)),
-        "photos": Work(["denoise", photos, "--photos", "-o", folder / "made"], of_bytes(*each)),
-        "pictures": Work(["denoise", numbered, "-o", folder / "made" / "%04d.png"], of_bytes(*shown)),
+        "denoise, sidecar": Work(
+            ["denoise", film, "-o", out, *plain, "--sidecar"], of_videos(out)
+        ),
+        "photos": Work(
+            ["denoise", photos, "--photos", "-o", folder / "made"], of_bytes(*each)
+        ),
+        "pictures": Work(
+            ["denoise", numbered, "-o", folder / "made" / "%04d.png"], of_bytes(*shown)
+        ),
         "sr": Work(["sr", small, "-o", out, *plain], of_videos(out)),
-        "run": Work(["run", small, "--steps", "denoise,sr", "-o", out, *plain], of_videos(out)),
+        "run": Work(
+            ["run", small, "--steps", "denoise,sr", "-o", out, *plain], of_videos(out)
+        ),
         "sense": Work(sense, of_bytes(measured)),
-        "recover": Work(["recover", measured, *model, "-o", out, "--lossless"], of_videos(out), sense),
+        "recover": Work(
+            ["recover", measured, *model, "-o", out, "--lossless"],
+            of_videos(out),
+            sense,
+        ),
         "eval": Work(
             [
                 "eval",
@@ -274,8 +339,14 @@ def works(folder: Path, exact: Weights) -> dict[str, Work]:
             ],
             of_bytes(folder / "e.html"),
         ),
-        "train": Work(train, of_bytes(folder / "runs" / "tiny.safetensors"), before=SMALL_VALIDATION),
-        "import": Work([*convert, "--family", "dust", "--config", exact.config], of_bytes(imported)),
+        "train": Work(
+            train,
+            of_bytes(folder / "runs" / "tiny.safetensors"),
+            before=SMALL_VALIDATION,
+        ),
+        "import": Work(
+            [*convert, "--family", "dust", "--config", exact.config], of_bytes(imported)
+        ),
         "pull": Work(
             ["weights", "pull", f"hf:{REPOSITORY}@{COMMIT}/{exact.path.name}"],
             of_bytes(cache / exact.path.name),
@@ -323,8 +394,12 @@ def test_a_command_killed_at_any_moment_gets_there(commands, exact, tmp_path, na
 
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", ["mkv", "mp4"])
-@pytest.mark.parametrize("change", ["cut", "emptied", "appended", "removed", "replaced"])
-def test_a_source_that_changes_while_it_is_read_is_refused(commands, tmp_path, kind, change):
+@pytest.mark.parametrize(
+    "change", ["cut", "emptied", "appended", "removed", "replaced"]
+)
+def test_a_source_that_changes_while_it_is_read_is_refused(
+    commands, tmp_path, kind, change
+):
     source, output = tmp_path / f"film.{kind}", tmp_path / "out.mkv"
     source.write_bytes(data := clip(kind, 60))
     run = commands.start("denoise", source, "-o", output, "--lossless", slow_clip=0.3)
@@ -335,7 +410,11 @@ def test_a_source_that_changes_while_it_is_read_is_refused(commands, tmp_path, k
         (tmp_path / "other").write_bytes(clip("mpg"))
         (tmp_path / "other").replace(source)
     else:
-        changed = {"cut": data[: len(data) * 6 // 10], "emptied": b"", "appended": data + bytes(100)}
+        changed = {
+            "cut": data[: len(data) * 6 // 10],
+            "emptied": b"",
+            "appended": data + bytes(100),
+        }
         source.write_bytes(changed[change])
     assert run.wait() == 1 and "Traceback" not in run.said, run.said
     assert not output.exists()
@@ -343,7 +422,9 @@ def test_a_source_that_changes_while_it_is_read_is_refused(commands, tmp_path, k
 
 @pytest.mark.faults
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing, exact, tmp_path, name):
+def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(
+    failing, exact, tmp_path, name
+):
     whole = work_in(tmp_path / "whole", exact, name, failing)
     assert failing.run(*whole.arguments, before=whole.before)[0] == 0
     expected = whole.outputs()
@@ -352,9 +433,12 @@ def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing
             folder = tmp_path / f"{call}-{nth}-{once}"
             work = work_in(folder, exact, name, failing)
             code, said = failing.run(
-                *work.arguments, before=work.before + "\n" + fault(call, folder.name, nth, once=once)
+                *work.arguments,
+                before=work.before + "\n" + fault(call, folder.name, nth, once=once),
             )
-            assert code in (0, 1, 3) and "Traceback" not in said, f"{call} {nth} {once}: {said}"
+            assert code in (0, 1, 3) and "Traceback" not in said, (
+                f"{call} {nth} {once}: {said}"
+            )
             if code == 0:
                 assert work.outputs() == expected, f"{call} {nth} {once}: {said}"
             code, again = failing.run(*work.arguments, before=work.before)
@@ -370,29 +454,44 @@ REFUSALS = [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS]
 @pytest.mark.faults
 @pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("error", REFUSALS)
-def test_a_share_without_locks_is_written_to_with_a_warning(failing, tmp_path, error, elsewhere):
+def test_a_share_without_locks_is_written_to_with_a_warning(
+    failing, tmp_path, error, elsewhere
+):
     source, share = tmp_path / "film.mkv", tmp_path / "share"
     write_video(source, 45)
     share.mkdir()
     (tmp_path / "work").mkdir()
-    options = ["-o", share / "out.mkv", "--lossless", *["--work-dir", tmp_path / "work"][: 2 * elsewhere]]
-    code, said = failing.run("denoise", source, *options, before=fault("flock", "/share/", error=error))
+    options = [
+        "-o",
+        share / "out.mkv",
+        "--lossless",
+        *["--work-dir", tmp_path / "work"][: 2 * elsewhere],
+    ]
+    code, said = failing.run(
+        "denoise", source, *options, before=fault("flock", "/share/", error=error)
+    )
     warned = "refuses locks" in said
     assert code == 0 and "Traceback" not in said, said
     assert warned == (error != errno.ENOSYS and not elsewhere), said
     assert pictures(share / "out.mkv") == pictures(source)
-    assert [path.name for path in share.iterdir()] == ["out.mkv"] and not list((tmp_path / "work").iterdir())
+    assert [path.name for path in share.iterdir()] == ["out.mkv"] and not list(
+        (tmp_path / "work").iterdir()
+    )
 
 
 @pytest.mark.faults
-def test_two_batches_into_one_folder_share_its_files_and_both_end_well(commands, tmp_path):
+def test_two_batches_into_one_folder_share_its_files_and_both_end_well(
+    commands, tmp_path
+):
     films(tmp_path / "films")
     arguments = ("denoise", tmp_path / "films", "-o", tmp_path / "out", "--lossless")
     runs = [commands.start(*arguments, slow_clip=0.3) for _ in range(2)]
     assert [run.wait() for run in runs] == [0, 0], [run.said for run in runs]
     assert not any("Traceback" in run.said for run in runs)
     for name in "abc":
-        assert pictures(tmp_path / "out" / f"{name}.denoised.mkv") == pictures(tmp_path / f"films/{name}.mkv")
+        assert pictures(tmp_path / "out" / f"{name}.denoised.mkv") == pictures(
+            tmp_path / f"films/{name}.mkv"
+        )
     assert sum(run.said.count("finished before") for run in runs) >= 1
     assert len(list((tmp_path / "out").iterdir())) == 3
 
@@ -400,9 +499,13 @@ def test_two_batches_into_one_folder_share_its_files_and_both_end_well(commands,
 @pytest.mark.faults
 @pytest.mark.parametrize("call", ["read", "close"])
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
-def test_weights_that_cannot_be_read_or_closed_are_a_line(failing, exact, tmp_path, call, nth):
+def test_weights_that_cannot_be_read_or_closed_are_a_line(
+    failing, exact, tmp_path, call, nth
+):
     work = work_in(tmp_path / "recovered", exact, "recover", failing)
     code, said = failing.run(*work.arguments, before=fault(call, exact.path.name, nth))
-    assert code == 0 or (code == 1 and f"{exact.path}: can't be read as weights" in said), said
+    assert code == 0 or (
+        code == 1 and f"{exact.path}: can't be read as weights" in said
+    ), said
     assert "Traceback" not in said
     assert code == 1 or len(pictures(tmp_path / "recovered" / "out.mkv")) == 45

@@ -26,11 +26,17 @@ from vidrestore.files.atomic import Partial
 from vidrestore.files.stopping import STOPS
 from vidrestore.media.reading.reader import VideoReader
 
-pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.name == "nt", reason="needs signals"),
+]
 
 MOMENTS = 50  # at which a run is killed, for each encoder
 OPTIONS = ("--threads", "1")
-ENCODERS = {"lossless": ("--lossless",), "lossy": ("--encoder", "libx264", "--preset", "veryfast")}
+ENCODERS = {
+    "lossless": ("--lossless",),
+    "lossy": ("--encoder", "libx264", "--preset", "veryfast"),
+}
 SLOW = {"slow_clip": 0.05, "slow_join": 0.001, "slow_name": 0.08}
 BOTH = pytest.mark.parametrize("encoder", ENCODERS)
 
@@ -38,7 +44,10 @@ BOTH = pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.fixture(scope="module")
 def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """60 frames of noise: half a megabyte in segments, and as much again when joined."""
-    path, times = tmp_path_factory.mktemp("noise") / "film.mkv", [40 * number for number in range(60)]
+    path, times = (
+        tmp_path_factory.mktemp("noise") / "film.mkv",
+        [40 * number for number in range(60)],
+    )
     write_video(path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=times)
     return path
 
@@ -75,7 +84,9 @@ class Undisturbed:
         and with them a lossy video's samples.
         """
         made, parts = Content.of(output), 3 if encoder == "lossless" else 2
-        shown, expected = ([frame[:parts] for frame in each.frames] for each in (made, self.content))
+        shown, expected = (
+            [frame[:parts] for frame in each.frames] for each in (made, self.content)
+        )
         made.packets[0] = self.content.packets[0]
         assert shown == expected and made.packets == self.content.packets
 
@@ -87,10 +98,14 @@ def undisturbed(film: Path, commands: Commands) -> dict[str, Undisturbed]:
 
 def undisturbed_run(commands: Commands, source: Path, encoder: str) -> Undisturbed:
     output = source.with_name(f"{encoder}.mkv")
-    command = commands.start("denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder], **SLOW)
+    command = commands.start(
+        "denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder], **SLOW
+    )
     began, joined = reached(command, "run"), reached(command, "join")
     assert command.wait() == 0
-    return Undisturbed(output, Content.of(output), time.monotonic() - began, joined - began)
+    return Undisturbed(
+        output, Content.of(output), time.monotonic() - began, joined - began
+    )
 
 
 def reached(command: Command, name: str) -> float:
@@ -116,7 +131,9 @@ def test_a_run_killed_at_any_moment_resumes_to_the_video_of_an_undisturbed_one(
         moment = (number + 0.5) / MOMENTS * whole.seconds
         line = (film, "-o", output, *OPTIONS, *ENCODERS[encoder])
         joining += kill_at(commands, whole, moment, *line) == "join"
-        assert not output.exists() or Content.of(output) == whole.content, "what has its name is whole"
+        assert not output.exists() or Content.of(output) == whole.content, (
+            "what has its name is whole"
+        )
         if not output.exists() or work_of(output).exists():
             code, said = commands.run("denoise", *line)
             assert code == 0, said
@@ -136,13 +153,29 @@ def test_film_in_fields_whose_run_is_killed_has_its_24_frames_of_30(commands, tm
     assert all(np.array_equal(*pair) for pair in zip(shown, pictures, strict=True))
     for number in range(8):
         output, moment = tmp_path / f"{number}.mkv", (number + 0.5) / 8 * whole.seconds
-        kill_at(commands, whole, moment, source, "-o", output, *OPTIONS, *ENCODERS["lossless"])
+        kill_at(
+            commands,
+            whole,
+            moment,
+            source,
+            "-o",
+            output,
+            *OPTIONS,
+            *ENCODERS["lossless"],
+        )
         if not output.exists() or work_of(output).exists():
-            assert commands.run("denoise", source, "-o", output, *OPTIONS, *ENCODERS["lossless"])[0] == 0
+            assert (
+                commands.run(
+                    "denoise", source, "-o", output, *OPTIONS, *ENCODERS["lossless"]
+                )[0]
+                == 0
+            )
         whole.check(output)
 
 
-def kill_at(commands: Commands, whole: Undisturbed, moment: float, *arguments: object) -> str:
+def kill_at(
+    commands: Commands, whole: Undisturbed, moment: float, *arguments: object
+) -> str:
     """Kill a run so many seconds into its work, by its own pace, and return what it did then."""
     for _ in range(5):
         command = commands.start("denoise", *arguments, **SLOW)
@@ -159,10 +192,14 @@ def kill_at(commands: Commands, whole: Undisturbed, moment: float, *arguments: o
 
 
 @BOTH
-def test_a_run_killed_again_and_again_gets_there(commands, film, undisturbed, tmp_path, encoder):
+def test_a_run_killed_again_and_again_gets_there(
+    commands, film, undisturbed, tmp_path, encoder
+):
     output, kills = tmp_path / "out.mkv", 0
     while kills < 30:
-        command = commands.start("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], **SLOW)
+        command = commands.start(
+            "denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], **SLOW
+        )
         reached(command, "run")
         time.sleep(0.15)
         if command.is_done():
@@ -170,20 +207,33 @@ def test_a_run_killed_again_and_again_gets_there(commands, film, undisturbed, tm
         command.kill()
         kills += 1
     if not output.exists() or work_of(output).exists():
-        assert commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])[0] == 0
+        assert (
+            commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])[0]
+            == 0
+        )
     undisturbed[encoder].check(output)
     assert left(tmp_path) == ["out.mkv"]
 
 
 @BOTH
 @pytest.mark.parametrize("number", STOPS)
-def test_a_run_that_was_stopped_resumes(commands, film, undisturbed, tmp_path, encoder, number):
+def test_a_run_that_was_stopped_resumes(
+    commands, film, undisturbed, tmp_path, encoder, number
+):
     output = tmp_path / "out.mkv"
     for count in (1, 3):
-        command = commands.start("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], slow_clip=0.15)
+        command = commands.start(
+            "denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], slow_clip=0.15
+        )
         command.until(lambda count=count: len(segments(output)) >= count).send(number)
-        assert command.wait() == 130 and "the same command resumes from there" in command.said
-    assert commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])[0] == 0
+        assert (
+            command.wait() == 130
+            and "the same command resumes from there" in command.said
+        )
+    assert (
+        commands.run("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])[0]
+        == 0
+    )
     undisturbed[encoder].check_stopped(output, encoder)
 
 
@@ -191,7 +241,10 @@ def test_a_run_that_was_stopped_resumes(commands, film, undisturbed, tmp_path, e
 def test_a_run_killed_again_and_again_while_it_plans_gets_there(
     commands, film, undisturbed, tmp_path, encoder
 ):
-    output, line = tmp_path / "out.mkv", (film, "-o", tmp_path / "out.mkv", *OPTIONS, *ENCODERS[encoder])
+    output, line = (
+        tmp_path / "out.mkv",
+        (film, "-o", tmp_path / "out.mkv", *OPTIONS, *ENCODERS[encoder]),
+    )
     for count in (1, 2, 3):
         command = commands.start("denoise", *line, slow_plan=0.25)
         command.until(lambda count=count: len(segments(output)) >= count).kill()
@@ -203,11 +256,18 @@ def test_a_run_killed_again_and_again_while_it_plans_gets_there(
 
 
 @BOTH
-def test_a_run_that_was_stopped_while_it_planned_resumes(commands, film, undisturbed, tmp_path, encoder):
-    output, line = tmp_path / "out.mkv", (film, "-o", tmp_path / "out.mkv", *OPTIONS, *ENCODERS[encoder])
+def test_a_run_that_was_stopped_while_it_planned_resumes(
+    commands, film, undisturbed, tmp_path, encoder
+):
+    output, line = (
+        tmp_path / "out.mkv",
+        (film, "-o", tmp_path / "out.mkv", *OPTIONS, *ENCODERS[encoder]),
+    )
     command = commands.start("denoise", *line, slow_plan=0.25)
     command.until(lambda: segments(output)).send(STOPS[0])
-    assert command.wait() == 130 and "the same command resumes from there" in command.said
+    assert (
+        command.wait() == 130 and "the same command resumes from there" in command.said
+    )
     assert commands.run("denoise", *line)[0] == 0
     undisturbed[encoder].check_stopped(output, encoder)
 
@@ -225,7 +285,10 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 def plain(commands: Commands, source: Path, output: Path, encoder: str) -> Undisturbed:
-    assert commands.run("denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder])[0] == 0
+    assert (
+        commands.run("denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder])[0]
+        == 0
+    )
     return Undisturbed(output, Content.of(output), 0, 0)
 
 
@@ -235,13 +298,27 @@ def test_a_disk_that_gets_full_leaves_work_to_go_on_with(
     commands, noise, small_disk, tmp_path, encoder, share
 ):
     whole = plain(commands, noise, tmp_path / "whole.mkv", encoder)
-    output, filler, free = small_disk / "out.mkv", small_disk / "filler", os.statvfs(small_disk)
-    filler.write_bytes(bytes(int(free.f_bavail * free.f_frsize - share * whole.path.stat().st_size)))
-    code, said = commands.run("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
-    assert code == 1 and "no space left" in said and "the same command resumes from there" in said, said
+    output, filler, free = (
+        small_disk / "out.mkv",
+        small_disk / "filler",
+        os.statvfs(small_disk),
+    )
+    filler.write_bytes(
+        bytes(int(free.f_bavail * free.f_frsize - share * whole.path.stat().st_size))
+    )
+    code, said = commands.run(
+        "denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder]
+    )
+    assert (
+        code == 1
+        and "no space left" in said
+        and "the same command resumes from there" in said
+    ), said
     assert not output.exists() and segments(output) and not list(small_disk.glob(".*"))
     filler.unlink()
-    code, said = commands.run("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    code, said = commands.run(
+        "denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder]
+    )
     assert code == 0 and "of them by other runs" in said, said
     whole.check(output)
 
@@ -250,11 +327,16 @@ def test_a_disk_that_gets_full_leaves_work_to_go_on_with(
 def test_a_target_that_cannot_be_written_is_an_error_and_its_segments_stay(
     commands, noise, small_disk, tmp_path, encoder
 ):
-    whole, output = plain(commands, noise, tmp_path / "whole.mkv", encoder), small_disk / "out.mkv"
+    whole, output = (
+        plain(commands, noise, tmp_path / "whole.mkv", encoder),
+        small_disk / "out.mkv",
+    )
     command = ("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
     for begun in (False, True):
         if begun:
-            commands.start(*command, slow_clip=0.1).until(lambda: segments(output)).kill()
+            commands.start(*command, slow_clip=0.1).until(
+                lambda: segments(output)
+            ).kill()
         before = left(small_disk)
         with read_only(small_disk):
             code, said = commands.run(*command)
@@ -270,8 +352,13 @@ def test_a_target_that_cannot_be_written_is_an_error_and_its_segments_stay(
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @BOTH
 @pytest.mark.parametrize("room", [16, 40, 64, 100])
-def test_too_little_memory_is_one_line_and_the_next_run_resumes(commands, noise, tmp_path, encoder, room):
-    whole, output = plain(commands, noise, tmp_path / "whole.mkv", encoder), tmp_path / "out.mkv"
+def test_too_little_memory_is_one_line_and_the_next_run_resumes(
+    commands, noise, tmp_path, encoder, room
+):
+    whole, output = (
+        plain(commands, noise, tmp_path / "whole.mkv", encoder),
+        tmp_path / "out.mkv",
+    )
     command = ("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
     code, said = commands.run(*command, memory=room << 20)
     assert code in (0, 1) and "Traceback" not in said, said
@@ -283,10 +370,14 @@ def test_too_little_memory_is_one_line_and_the_next_run_resumes(commands, noise,
 # Others
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to give files away")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to give files away"
+)
 @BOTH
 @pytest.mark.parametrize("kind", ["link", "dangling link", "file", "work folder"])
-def test_what_another_user_has_planted_is_left_alone(commands, noise, tmp_path, encoder, kind):
+def test_what_another_user_has_planted_is_left_alone(
+    commands, noise, tmp_path, encoder, kind
+):
     output, victim = tmp_path / "out.mkv", tmp_path / "victim"
     victim.write_text("precious")
     partial = Partial(output)
@@ -301,27 +392,42 @@ def test_what_another_user_has_planted_is_left_alone(commands, noise, tmp_path, 
         planted.symlink_to(victim if kind == "link" else tmp_path / "nowhere")
     os.chown(planted, 12345, 12345, follow_symlinks=False)
     before = sorted((path.name, os.lstat(path)[:9]) for path in (planted, victim))
-    code, said = commands.run("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
+    code, said = commands.run(
+        "denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder]
+    )
     assert code == (kind == "work folder") and "Traceback" not in said, said
     after = sorted((path.name, os.lstat(path)[:9]) for path in (planted, victim))
-    assert before == after and victim.read_text() == "precious" and not (tmp_path / "nowhere").exists()
+    assert (
+        before == after
+        and victim.read_text() == "precious"
+        and not (tmp_path / "nowhere").exists()
+    )
 
 
 @BOTH
-def test_a_source_that_changed_between_runs_is_refused(commands, film, noise, tmp_path, encoder):
+def test_a_source_that_changed_between_runs_is_refused(
+    commands, film, noise, tmp_path, encoder
+):
     source, output = tmp_path / "film.mkv", tmp_path / "out.mkv"
     command = ("denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder])
     source.write_bytes(film.read_bytes())
     commands.start(*command, slow_clip=0.1).until(lambda: segments(output)).kill()
     source.write_bytes(noise.read_bytes())
     code, said = commands.run(*command)
-    assert code == 1 and "source.size was" in said and "--restart" in said and not output.exists()
+    assert (
+        code == 1
+        and "source.size was" in said
+        and "--restart" in said
+        and not output.exists()
+    )
     assert commands.run(*command, "--restart")[0] == 0
     plain(commands, noise, tmp_path / "whole.mkv", encoder).check(output)
 
 
 @BOTH
-def test_of_two_processes_at_one_job_the_second_is_refused(commands, film, undisturbed, tmp_path, encoder):
+def test_of_two_processes_at_one_job_the_second_is_refused(
+    commands, film, undisturbed, tmp_path, encoder
+):
     output = tmp_path / "out.mkv"
     command = ("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])
     first = commands.start(*command, slow_clip=0.4)
@@ -339,8 +445,12 @@ def test_the_part_of_a_shard_on_a_lost_machine_is_made_by_the_same_command(
 ):
     output, whole = tmp_path / "out.mkv", undisturbed[encoder]
     command = ("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])
-    lost, other = (commands.start(*command, "--shard", f"{n}/2", slow_clip=0.2) for n in (1, 2))
-    lost.until(lambda: any(name.startswith("00000000") for name in segments(output))).kill()
+    lost, other = (
+        commands.start(*command, "--shard", f"{n}/2", slow_clip=0.2) for n in (1, 2)
+    )
+    lost.until(
+        lambda: any(name.startswith("00000000") for name in segments(output))
+    ).kill()
     assert other.wait() == 0 and not output.exists(), other.said
     assert commands.run(*command, "--shard", "1/2")[0] == 0
     whole.check(output)
@@ -348,9 +458,13 @@ def test_the_part_of_a_shard_on_a_lost_machine_is_made_by_the_same_command(
 
 
 @BOTH
-def test_two_shards_make_the_video_of_one_process(commands, film, undisturbed, tmp_path, encoder):
+def test_two_shards_make_the_video_of_one_process(
+    commands, film, undisturbed, tmp_path, encoder
+):
     output = tmp_path / "out.mkv"
     command = ("denoise", film, "-o", output, "--json", *OPTIONS, *ENCODERS[encoder])
     started = [commands.start(*command, "--shard", f"{n}/2", **SLOW) for n in (1, 2)]
-    assert [each.wait() for each in started] == [0, 0], started[0].said + started[1].said
+    assert [each.wait() for each in started] == [0, 0], (
+        started[0].said + started[1].said
+    )
     assert output.read_bytes() == undisturbed[encoder].path.read_bytes()

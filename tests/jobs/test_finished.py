@@ -59,7 +59,10 @@ def test_a_video_that_is_finished_is_not_restored_again(films, copied):
             path.write_bytes(content)
     before = {path.name: path.read_bytes() for path in films.iterdir()}
     again = restore_all(films)
-    assert [(each.before, each.exit_code, each.frames) for each in again] == [(True, 0, 6), (True, 0, 9)]
+    assert [(each.before, each.exit_code, each.frames) for each in again] == [
+        (True, 0, 6),
+        (True, 0, 9),
+    ]
     assert {path.name: path.read_bytes() for path in films.iterdir()} == before
 
 
@@ -67,7 +70,9 @@ def test_each_sequence_of_a_folder_is_finished_by_itself(films):
     folder = films.parent / "numbered"
     for name in ("a_%04d.png", "b_%04d.png", "a_%04d.png"):
         summary = vidrestore.restore(films / "a.mkv", folder / name, task=IDENTITY)
-        assert summary.before == (len(list(folder.glob("b_*.png"))) == 6 and name.startswith("a"))
+        assert summary.before == (
+            len(list(folder.glob("b_*.png"))) == 6 and name.startswith("a")
+        )
     assert len(list(folder.glob("a_*.png"))) == len(list(folder.glob("b_*.png"))) == 6
 
 
@@ -77,7 +82,8 @@ def test_every_container_holds_the_tag(films, output):
     assert not vidrestore.restore(source, place, task=IDENTITY).before
     assert vidrestore.restore(source, place, task=IDENTITY).before
     with pytest.raises(
-        OutputExistsError, match="already exists, made with other options, weights or version, or from"
+        OutputExistsError,
+        match="already exists, made with other options, weights or version, or from",
     ):
         vidrestore.restore(source, place, task=IDENTITY, strength=0.5)
 
@@ -91,7 +97,10 @@ def test_an_output_without_a_tag_is_an_error_alone_and_a_line_of_several(films, 
     before = [path.read_bytes() for path in outputs(films)]
     for message in restore_all(films, tags=tagged):
         assert "already exists; add `overwrite` to replace it" in message
-    batch, told = Batch([str(films)], None, [Step(IDENTITY, RestoreOptions(tags=tagged))]), list[Event]()
+    batch, told = (
+        Batch([str(films)], None, [Step(IDENTITY, RestoreOptions(tags=tagged))]),
+        list[Event](),
+    )
     for source in batch.sources:
         assert batch.restore(batch.request(source), told.append) is None
     lines = [event.message for event in told if isinstance(event, Warned)]
@@ -102,7 +111,11 @@ def test_an_output_without_a_tag_is_an_error_alone_and_a_line_of_several(films, 
 def test_a_finished_video_still_reports_the_damage_of_its_source(films, monkeypatch):
     cut_short(films / "a.mkv")
     first, again = restore_all(films)[0], restore_all(films)[0]
-    assert first.exit_code == again.exit_code == 4 and again.before and again.damage == first.damage
+    assert (
+        first.exit_code == again.exit_code == 4
+        and again.before
+        and again.damage == first.damage
+    )
 
 
 def test_other_options_are_another_video(films):
@@ -113,7 +126,10 @@ def test_other_options_are_another_video(films):
             in message
         )
     assert [summary.before for summary in restore_all(films, threads=1)] == [True, True]
-    assert [summary.before for summary in restore_all(films, overwrite=True)] == [False, False]
+    assert [summary.before for summary in restore_all(films, overwrite=True)] == [
+        False,
+        False,
+    ]
 
 
 def test_a_source_that_changed_is_another_video(films):
@@ -126,33 +142,50 @@ def test_a_source_that_changed_is_another_video(films):
 
 def test_weights_that_were_trained_again_make_another_video(films, monkeypatch):
     cards = read_manifest()
-    output, options = films.parent / "out.mkv", {"task": "denoise", "sigma": 5, "quality": "fast"}
-    restored = [vidrestore.restore(films / "a.mkv", output, **options).before for _ in range(2)]
+    output, options = (
+        films.parent / "out.mkv",
+        {"task": "denoise", "sigma": 5, "quality": "fast"},
+    )
+    restored = [
+        vidrestore.restore(films / "a.mkv", output, **options).before for _ in range(2)
+    ]
     assert restored == [False, True]
     other = cards | {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
-    monkeypatch.setattr("vidrestore.weights.manifest.read_manifest", lambda *folder: other)
+    monkeypatch.setattr(
+        "vidrestore.weights.manifest.read_manifest", lambda *folder: other
+    )
     request = request_of(films / "a.mkv", output, sigma=5, quality="fast")
-    with pytest.raises(OutputExistsError, match="made with other options, weights or version"):
+    with pytest.raises(
+        OutputExistsError, match="made with other options, weights or version"
+    ):
         earlier_summary(request, ignore_event)
 
 
 def test_a_file_of_weights_that_changed_makes_another_video(films):
     bundled, file = read_manifest()[NAME], films.parent / f"{NAME}.safetensors"
     file.write_bytes((weights_folder() / str(bundled.file)).read_bytes())
-    output, options = str(films.parent / "out.mkv"), {"task": "deblur", "model": str(file), "tile": 64}
+    output, options = (
+        str(films.parent / "out.mkv"),
+        {"task": "deblur", "model": str(file), "tile": 64},
+    )
     assert not vidrestore.restore(films / "a.mkv", output, **options).before
     assert vidrestore.restore(films / "a.mkv", output, **options).before
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(OutputExistsError, match="made with other options, weights or version"):
+    with pytest.raises(
+        OutputExistsError, match="made with other options, weights or version"
+    ):
         vidrestore.restore(films / "a.mkv", output, **options)
 
 
 def test_another_video_for_the_same_output_is_not_taken_for_the_one_whose_run_was_killed_at_its_end(
     films, monkeypatch
 ):
-    output, options = str(films.parent / "out.mkv"), {"task": IDENTITY, "overwrite": True}
+    output, options = (
+        str(films.parent / "out.mkv"),
+        {"task": IDENTITY, "overwrite": True},
+    )
 
     def killed(folder: WorkFolder) -> None:
         raise KeyboardInterrupt
@@ -220,9 +253,13 @@ def name(**options: Any) -> str:
 
 
 def test_only_what_alters_the_video_asks_for_another_one():
-    known = {*ANOTHER_VIDEO, *SAME_VIDEO, "family"}  # that needs a file of weights, which is another model
+    # that needs a file of weights, which is another model
+    known = {*ANOTHER_VIDEO, *SAME_VIDEO, "family"}
     assert known == {field.name for field in fields(RestoreOptions)}
-    names = [name(), *(name(**{option: value}) for option, value in ANOTHER_VIDEO.items())]
+    names = [
+        name(),
+        *(name(**{option: value}) for option, value in ANOTHER_VIDEO.items()),
+    ]
     assert len({*names}) == len(names)
     assert {name(**{option: value}) for option, value in SAME_VIDEO.items()} == {name()}
     assert name(sigma=20) == name(sigma=20.0) != name(sigma=21)
@@ -234,7 +271,10 @@ def test_a_work_folder_that_never_comes_to_be_is_an_error(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Path, "mkdir", vanishes)
     with (
-        pytest.raises(MediaError, match="a.mkv.vidrestore: this folder for the work can't be made there"),
+        pytest.raises(
+            MediaError,
+            match="a.mkv.vidrestore: this folder for the work can't be made there",
+        ),
         WorkFolder(f"{tmp_path}/a.mkv").locked(),
     ):
         pass

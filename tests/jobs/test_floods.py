@@ -44,7 +44,10 @@ def muxed(path: Path, *sources: Path, chapters: Sequence[dict[str, Any]] = ()) -
 
 def with_subtitles(folder: Path) -> Path:
     text = folder / "in.srt"
-    lines = (f"{n + 1}\n00:00:00,{n // 12:03} --> 00:00:00,480\nx{n}\n\n" for n in range(MANY))
+    lines = (
+        f"{n + 1}\n00:00:00,{n // 12:03} --> 00:00:00,480\nx{n}\n\n"
+        for n in range(MANY)
+    )
     text.write_text("".join(lines))
     return muxed(folder / "in.mkv", plain(folder), text)
 
@@ -71,7 +74,11 @@ def with_notes(folder: Path, count: int, size: int) -> Path:
         stream.time_base = Fraction(1, 90_000)
         for number, packet in enumerate(packets(raw)):
             made = av.Packet(note(size) * count + bytes(packet))
-            made.stream, made.time_base, made.is_keyframe = stream, Fraction(1, 25), packet.is_keyframe
+            made.stream, made.time_base, made.is_keyframe = (
+                stream,
+                Fraction(1, 25),
+                packet.is_keyframe,
+            )
             made.pts = made.dts = number
             output.mux(made)
     return path
@@ -80,10 +87,19 @@ def with_notes(folder: Path, count: int, size: int) -> Path:
 @pytest.mark.parametrize("make", [with_subtitles, with_chapters])
 def test_many_subtitles_and_chapters_are_all_copied(tmp_path, make):
     source, output = make(tmp_path), tmp_path / "out.mkv"
-    assert vidrestore.restore(source, output, task="<identity>", device="cpu", threads=1).frames == FRAMES
+    assert (
+        vidrestore.restore(
+            source, output, task="<identity>", device="cpu", threads=1
+        ).frames
+        == FRAMES
+    )
     with av.open(str(output)) as container:
         chapters = len(container.chapters())
-        texts = sum(bool(packet.size) for packet in container.demux() if packet.stream.type == "subtitle")
+        texts = sum(
+            bool(packet.size)
+            for packet in container.demux()
+            if packet.stream.type == "subtitle"
+        )
     assert max(chapters, texts) == MANY
 
 
@@ -100,7 +116,9 @@ def test_notes_of_an_encoder_are_read_over(tmp_path, monkeypatch, count, size):
             yield messages
             logged.extend(text for _, _, text in messages)
 
-    monkeypatch.setattr(av.logging, "Capture", lambda local=True: noted() if local else real(local))
+    monkeypatch.setattr(
+        av.logging, "Capture", lambda local=True: noted() if local else real(local)
+    )
     with VideoReader(str(with_notes(tmp_path, count, size))) as reader:
         assert sum(1 for _ in reader.frames()) == FRAMES
     assert 0 < sum(map(len, logged)) < 10_000

@@ -38,20 +38,30 @@ def video(tmp_path: Path) -> Path:
     return tmp_path / "in.mkv"
 
 
-@pytest.mark.parametrize("options", [{}, {"sigma": 20, "quality": "fast", "strength": 0.5}])
+@pytest.mark.parametrize(
+    "options", [{}, {"sigma": 20, "quality": "fast", "strength": 0.5}]
+)
 def test_an_array_of_bytes_gives_the_frames_of_the_command(tmp_path, options):
-    arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    arguments = [
+        part for name, value in options.items() for part in (f"--{name}", str(value))
+    ]
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 4, "ffv1", "bgr0", (64, 48))
     with pytest.raises(SystemExit) as end:
-        main(["denoise", *arguments, str(source), "-o", str(output), "--lossless", "-q"])
+        main(
+            ["denoise", *arguments, str(source), "-o", str(output), "--lossless", "-q"]
+        )
     assert not end.value.code
     frames = pictures(source)
     assert frames.shape == (4, 48, 64, 3) and frames.dtype == np.uint8
-    np.testing.assert_array_equal(vidrestore.restore_frames(frames, **options), pictures(output))
+    np.testing.assert_array_equal(
+        vidrestore.restore_frames(frames, **options), pictures(output)
+    )
 
 
-def test_arrays_iterables_and_files_give_the_same_frames_with_weights_loaded_once(video, monkeypatch):
+def test_arrays_iterables_and_files_give_the_same_frames_with_weights_loaded_once(
+    video, monkeypatch
+):
     restorer = vidrestore.Restorer("denoise", sigma=20)
     monkeypatch.setattr("vidrestore.restorers.base.load_restorer", None)
     frames = pictures(video)
@@ -89,7 +99,9 @@ def test_frames_of_sr_are_larger_and_no_frame_gives_none():
 def test_floats_are_not_rounded(video):
     frames = torch.from_numpy(pictures(video)[:4])
     rounded = vidrestore.restore_frames(frames, sigma=20, precision="fp32")
-    floats = vidrestore.restore_frames(frames.double() / 255, sigma=20, precision="fp32")
+    floats = vidrestore.restore_frames(
+        frames.double() / 255, sigma=20, precision="fp32"
+    )
     assert (rounded.dtype, floats.dtype) == (torch.uint8, torch.float64)
     assert 0 < (255 * floats.clamp(0, 1) - rounded).abs().max() <= 0.5 + 0.02
 
@@ -102,10 +114,14 @@ def test_colours_are_denoised_together():
     noisy = clean + np.random.default_rng(3).normal(0, 25, (8, *clean.shape))
     given = np.rint(noisy).clip(0, 255).astype(np.uint8)
 
-    together = vidrestore.restore_frames(given, task="denoise", sigma=25.0, device="cpu")
+    together = vidrestore.restore_frames(
+        given, task="denoise", sigma=25.0, device="cpu"
+    )
     restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
     planes = [torch.from_numpy(given[..., band]).float() for band in range(3)]
-    apart = np.stack([restorer.restore((plane,), (25.0,))[0].numpy() for plane in planes], -1)
+    apart = np.stack(
+        [restorer.restore((plane,), (25.0,))[0].numpy() for plane in planes], -1
+    )
     assert np.square(together - clean).mean() < 0.8 * np.square(apart - clean).mean()
 
 
@@ -129,7 +145,9 @@ def test_a_restorer_closes_at_the_end_of_its_context():
         next(running)
     with pytest.raises(Cancelled):
         list(running)
-    with pytest.raises(VidRestoreError, match="this Restorer is closed; make another one"):
+    with pytest.raises(
+        VidRestoreError, match="this Restorer is closed; make another one"
+    ):
         restorer(FOUR)
 
 
@@ -157,7 +175,10 @@ def test_a_call_is_cancelled_and_a_file_resumes(video, way):
 def test_frames_in_memory_have_progress_and_are_cancelled():
     restorer, events = vidrestore.Restorer(IDENTITY), list[Event]()
     restorer(FOUR, on_event=events.append)
-    assert isinstance(events[-1], Progressed) and (events[-1].done, events[-1].total) == (4, 4)
+    assert isinstance(events[-1], Progressed) and (
+        events[-1].done,
+        events[-1].total,
+    ) == (4, 4)
     running = restorer(iter(FOUR))
     next(running)
     restorer.cancel()
@@ -171,21 +192,41 @@ def test_frames_in_memory_have_progress_and_are_cancelled():
 @pytest.mark.parametrize(
     "frames, message",
     [
-        ([np.zeros((8, 8, 3), np.uint8), np.zeros((8, 9, 3), np.uint8)], "frame 1 is .8, 9, 3. uint8"),
+        (
+            [np.zeros((8, 8, 3), np.uint8), np.zeros((8, 9, 3), np.uint8)],
+            "frame 1 is .8, 9, 3. uint8",
+        ),
         ([np.zeros((8, 8), np.uint8)], r"a frame must be \(H, W, 3\), got \(8, 8\)"),
         (["a"], "a frame must be .H, W, 3., got str"),
-        ([np.full((8, 8, 3), 255.0)], "hold 0 to 1, these 255 to 255; divide 0 to 255 by 255"),
+        (
+            [np.full((8, 8, 3), 255.0)],
+            "hold 0 to 1, these 255 to 255; divide 0 to 255 by 255",
+        ),
         ([np.linspace(-1, 1, 192).reshape(8, 8, 3)], "hold 0 to 1, these -1 to 1"),
         ([torch.full((8, 8, 3), float("nan"))], "hold 0 to 1, these nan"),
         (np.zeros((3, 8, 8), np.uint8), r"shape \(T, H, W, 3\), got \(3, 8, 8\)"),
         (np.zeros((3, 3, 8, 8), np.uint8), r"shape \(T, H, W, 3\)"),
         (np.zeros((3, 8, 8, 3), np.int64), "uint8 .* or floats .*, got int64"),
     ],
-    ids=["size", "gray", "text", "grey levels", "around 0", "NaN", "no clip", "channels first", "integers"],
+    ids=[
+        "size",
+        "gray",
+        "text",
+        "grey levels",
+        "around 0",
+        "NaN",
+        "no clip",
+        "channels first",
+        "integers",
+    ],
 )
 def test_wrong_frames_are_refused_with_a_reason(frames, message):
     with pytest.raises(OptionError, match=message):
-        list(vidrestore.Restorer(IDENTITY)(frames if isinstance(frames, np.ndarray) else iter(frames)))
+        list(
+            vidrestore.Restorer(IDENTITY)(
+                frames if isinstance(frames, np.ndarray) else iter(frames)
+            )
+        )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +240,9 @@ def test_wrong_frames_are_refused_with_a_reason(frames, message):
     ],
     ids=str,
 )
-def test_wrong_options_are_explained_and_similar_names_suggested(video, keywords, message):
+def test_wrong_options_are_explained_and_similar_names_suggested(
+    video, keywords, message
+):
     with pytest.raises(OptionError, match=message):
         vidrestore.restore_frames(FOUR, **keywords)
     if "start" not in keywords:
@@ -234,7 +277,10 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(call):
 def test_the_package_offers_its_parts_lazily():
     for name in vidrestore.__all__:
         assert getattr(vidrestore, name) is not None
-    assert vidrestore.EncoderOptions is EncoderOptions and vidrestore.errors.OptionError is OptionError
+    assert (
+        vidrestore.EncoderOptions is EncoderOptions
+        and vidrestore.errors.OptionError is OptionError
+    )
     assert {"restore", "restore_frames", "weights"} <= set(dir(vidrestore))
     assert not loaded_by("import vidrestore; dir(vidrestore)") & HEAVY
 
@@ -242,14 +288,29 @@ def test_the_package_offers_its_parts_lazily():
 @pytest.mark.parametrize(
     "frames, words",
     [
-        (np.zeros((5, 3, 16, 24), np.uint8), "got (5, 3, 16, 24); channels come last: transpose(0, 2, 3, 1)"),
+        (
+            np.zeros((5, 3, 16, 24), np.uint8),
+            "got (5, 3, 16, 24); channels come last: transpose(0, 2, 3, 1)",
+        ),
         (torch.zeros((5, 3, 16, 24)), "channels come last: permute(0, 2, 3, 1)"),
         (np.zeros((16, 24, 3), np.uint8), "got (16, 24, 3); one frame is frames[None]"),
-        (np.zeros((5, 16, 24, 4), np.uint8), "without transparency it is frames[..., :3]"),
+        (
+            np.zeros((5, 16, 24, 4), np.uint8),
+            "without transparency it is frames[..., :3]",
+        ),
         (np.zeros((0, 16, 24, 3), np.uint8), "got (0, 16, 24, 3); no pixels are in it"),
-        (np.zeros((5, 16, 24, 3), np.uint16), "got uint16; of 16 bits, divide by 65535"),
-        ([av.VideoFrame(24, 16, "rgb24")], 'got VideoFrame; of PyAV it is frame.to_ndarray(format="rgb24")'),
-        ([np.zeros((3, 16, 24), np.uint8)], "got (3, 16, 24); channels come last: transpose(1, 2, 0)"),
+        (
+            np.zeros((5, 16, 24, 3), np.uint16),
+            "got uint16; of 16 bits, divide by 65535",
+        ),
+        (
+            [av.VideoFrame(24, 16, "rgb24")],
+            'got VideoFrame; of PyAV it is frame.to_ndarray(format="rgb24")',
+        ),
+        (
+            [np.zeros((3, 16, 24), np.uint8)],
+            "got (3, 16, 24); channels come last: transpose(1, 2, 0)",
+        ),
     ],
     ids=[
         "channels before the size",

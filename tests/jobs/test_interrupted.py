@@ -38,13 +38,20 @@ def test_a_signal_stops_cleanly_and_the_message_explains_how_to_resume(
     commands, film, undisturbed, tmp_path, number
 ):
     output = tmp_path / "out.mkv"
-    command = begin(commands, film, "-o", output, "--lossless", slow_clip=0.1).until(lambda: segments(output))
+    command = begin(commands, film, "-o", output, "--lossless", slow_clip=0.1).until(
+        lambda: segments(output)
+    )
     command.send(number)
     assert command.wait() == 130 and "Traceback" not in command.said
-    for words in ("once more stops at once", "the same command resumes from there", "film.mkv: interrupted"):
+    for words in (
+        "once more stops at once",
+        "the same command resumes from there",
+        "film.mkv: interrupted",
+    ):
         assert words in command.said
     kept = {path.name for path in work_of(output).iterdir()}
-    assert kept | {"plan.json"} == {*segments(output), "job.json", "plan.json"}  # if all was planned by then
+    # if all was planned by then
+    assert kept | {"plan.json"} == {*segments(output), "job.json", "plan.json"}
     assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
     assert pictures(output) == pictures(undisturbed)
 
@@ -62,17 +69,24 @@ def test_a_closed_terminal_keeps_every_frame_of_finished_clips_that_no_other_cli
     assert f"{3 * (20 - 4)} frames are kept" in command.said, command.said
 
 
-def test_a_run_stopped_before_a_segment_warns_that_nothing_is_saved(commands, film, tmp_path):
+def test_a_run_stopped_before_a_segment_warns_that_nothing_is_saved(
+    commands, film, tmp_path
+):
     command = begin(commands, film, "-o", tmp_path / "out.mkv", slow_clip=0.3)
     command.until(lambda: "slowly: restore" in command.said)
     command.send(signal.SIGINT)
-    assert command.wait() == 130 and "before a clip was finished; nothing is kept" in command.said
+    assert (
+        command.wait() == 130
+        and "before a clip was finished; nothing is kept" in command.said
+    )
     assert "Traceback" not in command.said
     assert not list(tmp_path.iterdir())
 
 
 def test_a_second_signal_stops_at_once(commands, film, tmp_path):
-    command = begin(commands, film, "-o", tmp_path / "out.mkv", "--lossless", slow_clip=60)
+    command = begin(
+        commands, film, "-o", tmp_path / "out.mkv", "--lossless", slow_clip=60
+    )
     command.until(lambda: "slowly: restore" in command.said)
     command.send(signal.SIGINT)
     command.until(lambda: "stopping" in command.said)
@@ -82,20 +96,30 @@ def test_a_second_signal_stops_at_once(commands, film, tmp_path):
 
 def test_too_little_room_is_reported_before_the_work(commands, small_disk, tmp_path):
     source = tmp_path / "film.mkv"
-    write_video(source, 300, "libx264", size=(320, 240), options={"preset": "ultrafast"})
+    write_video(
+        source, 300, "libx264", size=(320, 240), options={"preset": "ultrafast"}
+    )
     free = os.statvfs(small_disk)
     (small_disk / "filler").write_bytes(bytes(free.f_bavail * free.f_frsize - 50_000))
     code, said = denoise(commands, source, "-o", small_disk / "out.mkv", "--lossless")
     assert code == 1, said
-    for words in ("free, but at least", "joining needs twice the output's size", "--work-dir"):
+    for words in (
+        "free, but at least",
+        "joining needs twice the output's size",
+        "--work-dir",
+    ):
         assert words in said
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
-def test_an_output_that_came_beside_an_unfinished_job_is_refused_before_work(commands, tmp_path, film):
+def test_an_output_that_came_beside_an_unfinished_job_is_refused_before_work(
+    commands, tmp_path, film
+):
     source, output = tmp_path / "film.mkv", tmp_path / "out.mkv"
     source.write_bytes(film.read_bytes())
-    command = commands.start("denoise", source, "-o", output, "--lossless", slow_clip=0.1)
+    command = commands.start(
+        "denoise", source, "-o", output, "--lossless", slow_clip=0.1
+    )
     command.until(lambda: segments(output)).kill()
     stored = segments(output)
     output.write_bytes(b"mine")
@@ -104,7 +128,9 @@ def test_an_output_that_came_beside_an_unfinished_job_is_refused_before_work(com
     assert output.read_bytes() == b"mine" and segments(output) == stored
 
 
-def test_a_run_stopped_in_a_folder_resumes_with_the_video_it_was_at(commands, tmp_path, film):
+def test_a_run_stopped_in_a_folder_resumes_with_the_video_it_was_at(
+    commands, tmp_path, film
+):
     folder = tmp_path / "films"
     folder.mkdir()
     for name in ("a.mkv", "b.mkv"):

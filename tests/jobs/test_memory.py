@@ -25,10 +25,16 @@ def peak(folder: Path, frames: int) -> int:
     """Bytes that a process of its own takes for a film of so many frames."""
     source = folder / f"{frames}.mkv"
     write_video(str(source), 320, 180, frames)
-    return int(python("-c", COMMAND, str(source), str(folder / f"{frames}.out.mkv"), check=True).stdout)
+    return int(
+        python(
+            "-c", COMMAND, str(source), str(folder / f"{frames}.out.mkv"), check=True
+        ).stdout
+    )
 
 
 @pytest.mark.slow
 def test_a_video_ten_times_as_long_takes_hardly_more_memory(tmp_path):
     short, long = peak(tmp_path, 100), peak(tmp_path, 1000)
-    assert long / short - 1 < TOLERANCE, f"{short / 1e6:.0f} MB for 100 frames, {long / 1e6:.0f} MB for 1000"
+    assert long / short - 1 < TOLERANCE, (
+        f"{short / 1e6:.0f} MB for 100 frames, {long / 1e6:.0f} MB for 1000"
+    )

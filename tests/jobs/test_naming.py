@@ -13,14 +13,22 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.naming import expand_sources, is_our_output, named_outputs, notes_on, output_for
+from vidrestore.jobs.naming import (
+    expand_sources,
+    is_our_output,
+    named_outputs,
+    notes_on,
+    output_for,
+)
 from vidrestore.jobs.request import Step
 from vidrestore.media.formats.source import Source, Target
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    files = "b.mp4 a.mkv a.denoised.mkv a.preview.mkv .b.mp4.partial notes.txt odd[1].mp4"
+    files = (
+        "b.mp4 a.mkv a.denoised.mkv a.preview.mkv .b.mp4.partial notes.txt odd[1].mp4"
+    )
     for name in files.split():
         (tmp_path / name).touch()
     (tmp_path / "below.mp4").mkdir()
@@ -49,23 +57,38 @@ def names(paths: Iterable[str]) -> list[str]:
         (["b.mp4", ""], ["b.mp4", "a.mkv", "odd[1].mp4"]),
         (["no.mp4", "none.mkv"], ["no.mp4", "none.mkv"]),
     ],
-    ids=["a folder", "a pattern", "a file like a pattern", "a file given twice", "missing files"],
+    ids=[
+        "a folder",
+        "a pattern",
+        "a file like a pattern",
+        "a file given twice",
+        "missing files",
+    ],
 )
-def test_inputs_are_files_and_what_folders_and_patterns_hold_but_none_of_ours(folder, given, found):
+def test_inputs_are_files_and_what_folders_and_patterns_hold_but_none_of_ours(
+    folder, given, found
+):
     assert names(expanded([str(folder / name) for name in given])) == found
 
 
-@pytest.mark.parametrize("name", ["tape.m2t", "stream.m2v", "phone.3g2", "raw.h265", "old.rmvb", "FILM.MP4"])
+@pytest.mark.parametrize(
+    "name", ["tape.m2t", "stream.m2v", "phone.3g2", "raw.h265", "old.rmvb", "FILM.MP4"]
+)
 def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path, name):
     (tmp_path / name).touch()
     assert names(expanded([str(tmp_path)])) == [name]
 
 
 def test_a_named_output_of_vidrestore_is_an_input_unless_its_source_is_one_too(folder):
-    ours, other, origin = f"{folder}/a.denoised.mkv", f"{folder}/b.mp4", f"{folder}/a.mkv"
+    ours, other, origin = (
+        f"{folder}/a.denoised.mkv",
+        f"{folder}/b.mp4",
+        f"{folder}/a.mkv",
+    )
     assert list(expanded([ours])) == [ours]
     assert list(expanded([ours, other])) == [ours, other]
-    assert list(expanded([origin, ours, other])) == [origin, other]  # as a shell gives *
+    # as a shell gives *
+    assert list(expanded([origin, ours, other])) == [origin, other]
     assert made_of([origin, ours, other]) == {ours: origin}
     assert made_of([ours, other, str(folder)]) == {}
 
@@ -102,7 +125,9 @@ def test_our_outputs_are_known_by_their_names(name, ours):
         ("films/a.mp4", "b.mkv", "b.mkv"),
     ],
 )
-def test_an_output_is_beside_its_source_or_in_the_given_folder(tmp_path, monkeypatch, source, given, output):
+def test_an_output_is_beside_its_source_or_in_the_given_folder(
+    tmp_path, monkeypatch, source, given, output
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     assert output_for(Source(source), given, "denoised") == Target(output)
@@ -126,12 +151,18 @@ def tree(tmp_path: Path) -> Path:
 def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(tree):
     assert expanded([str(tree)]) == {f"{tree}/a.mp4": ""}
     found = expanded([str(tree)], recursive=True)
-    assert found == {f"{tree}/a.mp4": "", f"{tree}/one/a.mp4": "one", f"{tree}/one/two/b.avi": "one/two"}
+    assert found == {
+        f"{tree}/a.mp4": "",
+        f"{tree}/one/a.mp4": "one",
+        f"{tree}/one/two/b.avi": "one/two",
+    }
     assert names(expanded([f"{tree}/**/*.avi"], recursive=True)) == ["b.avi"]
 
 
 @pytest.mark.parametrize("given", [None, "out", "out/"])
-def test_outputs_are_beside_their_sources_or_in_the_same_folders_of_the_output(tree, monkeypatch, given):
+def test_outputs_are_beside_their_sources_or_in_the_same_folders_of_the_output(
+    tree, monkeypatch, given
+):
     monkeypatch.chdir(tree.parent)
     batch = Batch(["films"], given, [Step("denoise")], recursive=True)
     top = Path("out" if given else "films")
@@ -149,13 +180,20 @@ def test_folders_below_several_inputs_are_made_again_in_one_output(tree, tmp_pat
     assert [*map(str, batch.outputs.values())] == [f"{out}/{name}" for name in expected]
     (tmp_path / "more" / "a.mp4").touch()
     batch = Batch(sources, out, [Step("denoise")], recursive=True)
-    with pytest.raises(OptionError, match=r"one/a\.mp4: .*more/a\.mp4 would become .*out/a\.denoised"):
+    with pytest.raises(
+        OptionError, match=r"one/a\.mp4: .*more/a\.mp4 would become .*out/a\.denoised"
+    ):
         batch.request(f"{tree}/one/a.mp4")
-    assert batch.request(f"{tmp_path}/more/three/d.mov").output.path.name == "d.denoised.mov"
+    assert (
+        batch.request(f"{tmp_path}/more/three/d.mov").output.path.name
+        == "d.denoised.mov"
+    )
 
 
 @pytest.mark.parametrize("sources", [["."], ["a.mp4", "one/a.mov"], ["*.mp4"]])
-def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(tree, monkeypatch, sources):
+def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(
+    tree, monkeypatch, sources
+):
     monkeypatch.chdir(tree)
     (tree / "one" / "a.mov").touch()
     outputs = Batch(sources, "clean", [Step("denoise")]).outputs.values()
@@ -185,9 +223,16 @@ def test_empty_names_are_refused():
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EROFS])
-def test_a_folder_for_outputs_that_can_not_be_made_is_named_before_work(tree, monkeypatch, number):
-    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(number, os.strerror(number))))
-    with pytest.raises(MediaError, match=r"none: this folder for the outputs can't be made \(.*\); choose"):
+def test_a_folder_for_outputs_that_can_not_be_made_is_named_before_work(
+    tree, monkeypatch, number
+):
+    monkeypatch.setattr(
+        Path, "mkdir", Mock(side_effect=OSError(number, os.strerror(number)))
+    )
+    with pytest.raises(
+        MediaError,
+        match=r"none: this folder for the outputs can't be made \(.*\); choose",
+    ):
         Batch([f"{tree}/a.mp4"], f"{tree}/none/out.mp4", [Step("denoise")])
 
 
@@ -196,17 +241,34 @@ def mixed(tmp_path: Path) -> Path:
     """A folder with a user's videos that are named like outputs, and two outputs."""
     folder = tmp_path / "films"
     folder.mkdir()
-    for name in ("a.mkv", "holiday.preview.mp4", "clip.x2.mp4", "b.mkv", "b.denoised.mkv"):
+    for name in (
+        "a.mkv",
+        "holiday.preview.mp4",
+        "clip.x2.mp4",
+        "b.mkv",
+        "b.denoised.mkv",
+    ):
         write_video(folder / name, 3, "libx264")
-    vidrestore.restore(folder / "a.mkv", folder / "moved.denoised.mkv", task="<identity>")
+    vidrestore.restore(
+        folder / "a.mkv", folder / "moved.denoised.mkv", task="<identity>"
+    )
     return folder
 
 
 @pytest.mark.parametrize("pattern", ["", "/*.m*"])
-def test_a_users_video_that_is_named_like_an_output_is_an_input_and_what_is_left_out_is_named(mixed, pattern):
+def test_a_users_video_that_is_named_like_an_output_is_an_input_and_what_is_left_out_is_named(
+    mixed, pattern
+):
     inputs = [f"{mixed}{pattern}"]
-    assert names(expanded(inputs)) == ["a.mkv", "b.mkv", "clip.x2.mp4", "holiday.preview.mp4"]
-    notes = [note for _, note in notes_on([Source(inputs[0])], recursive=False, photos=False)]
+    assert names(expanded(inputs)) == [
+        "a.mkv",
+        "b.mkv",
+        "clip.x2.mp4",
+        "holiday.preview.mp4",
+    ]
+    notes = [
+        note for _, note in notes_on([Source(inputs[0])], recursive=False, photos=False)
+    ]
     assert notes == [
         "left out, as vidrestore made them, by their tags: moved.denoised.mkv",
         "left out, named like outputs of others there; name one alone to restore it: b.denoised.mkv",
@@ -217,7 +279,10 @@ def test_a_folder_of_outputs_alone_is_an_error_that_names_them(mixed):
     for path in mixed.iterdir():
         if path.name != "moved.denoised.mkv":
             path.unlink()
-    with pytest.raises(MediaError, match="holds no video file to restore; left out, as .*moved.denoised.mkv"):
+    with pytest.raises(
+        MediaError,
+        match="holds no video file to restore; left out, as .*moved.denoised.mkv",
+    ):
         expanded([str(mixed)])
 
 

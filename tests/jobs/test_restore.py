@@ -40,15 +40,21 @@ class Overflowing(Fake):
         super().__init__()
         self.hopeless = hopeless
 
-    def restore(self, clip: Any, sigma: Any, *, precision: Any = None, **more: Any) -> Any:
+    def restore(
+        self, clip: Any, sigma: Any, *, precision: Any = None, **more: Any
+    ) -> Any:
         self.calls.append((sigma, precision))
         if len(self.calls) == 2 or (self.hopeless and precision == "fp32"):
             return tuple(plane * torch.nan for plane in clip)
         return clip
 
 
-def restore_with(restorer: Any, source: Path, output: Path, **options: Any) -> vidrestore.Summary:
-    request = request_of(source, output, encoder=LOSSLESS, scene_detect=False, **options)
+def restore_with(
+    restorer: Any, source: Path, output: Path, **options: Any
+) -> vidrestore.Summary:
+    request = request_of(
+        source, output, encoder=LOSSLESS, scene_detect=False, **options
+    )
     return restore_request(request, lambda _: restorer)
 
 
@@ -59,12 +65,15 @@ def luma(path: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path, monkeypatch, threads):
+def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(
+    tmp_path, monkeypatch, threads
+):
     monkeypatch.setattr("vidrestore.working.available_cores", lambda: 3)
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 10, pix_fmt="gray10le")
     restore_with(Fake(), source, output, sigma=5, threads=threads)
-    added = [0, 1, 2, 3, None, None, 2, 3, 4, 5]  # by clips [0, 6) and [4, 10); they share frames 4 and 5
+    # by clips [0, 6) and [4, 10); they share frames 4 and 5
+    added = [0, 1, 2, 3, None, None, 2, 3, 4, 5]
     for after, before, levels in zip(luma(output), luma(source), added, strict=True):
         if levels is not None:
             np.testing.assert_array_equal(after, np.minimum(before + 4 * levels, 1023))
@@ -72,15 +81,30 @@ def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path,
 
 def test_any_range_gives_the_frames_of_a_complete_run(tmp_path):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, 23, "libx264", options={"g": "7", "bf": "2"}, pix_fmt="yuv420p10le")
+    write_video(
+        source, 23, "libx264", options={"g": "7", "bf": "2"}, pix_fmt="yuv420p10le"
+    )
     restore_with(Fake(), source, output, sigma=5)
     whole = [(pts, planes) for pts, _, planes in pictures(output)]
-    request = request_of(source, tmp_path / "other.mkv", sigma=5, encoder=LOSSLESS, scene_detect=False)
+    request = request_of(
+        source, tmp_path / "other.mkv", sigma=5, encoder=LOSSLESS, scene_detect=False
+    )
     with open_job(request, lambda _: Fake()) as job:
         jobs.plan_source(job)
-        for first, stop in [(0, 1), (0, 6), (0, 23), (5, 7), (10, 18), (22, 23), (6, 23)]:
+        for first, stop in [
+            (0, 1),
+            (0, 6),
+            (0, 23),
+            (5, 7),
+            (10, 18),
+            (22, 23),
+            (6, 23),
+        ]:
             part = job.restored_part(first, stop)
-            found = [(frame.pts, [plane.tobytes() for plane in frame.planes]) for frame in part]
+            found = [
+                (frame.pts, [plane.tobytes() for plane in frame.planes])
+                for frame in part
+            ]
             assert found == whole[first:stop]
 
 
@@ -109,8 +133,12 @@ def test_strength_mixes_with_the_source(tmp_path):
     for strength, share in ((0.0, 0), (0.5, 2), (1.0, 4)):
         output = tmp_path / f"{strength}.mkv"
         restore_with(Fake(), source, output, sigma=5, strength=strength)
-        for index, (after, before) in enumerate(zip(luma(output), luma(source), strict=True)):
-            np.testing.assert_array_equal(after, np.minimum(before + index * share, 1023))
+        for index, (after, before) in enumerate(
+            zip(luma(output), luma(source), strict=True)
+        ):
+            np.testing.assert_array_equal(
+                after, np.minimum(before + index * share, 1023)
+            )
 
 
 def test_alpha_passes_through(tmp_path):
@@ -124,7 +152,9 @@ def test_alpha_passes_through(tmp_path):
 def test_a_clip_beyond_half_precision_is_restored_again_in_fp32_and_counted(tmp_path):
     write_video(tmp_path / "in.mkv", 14)
     restorer = Overflowing()
-    summary = restore_with(restorer, tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5, threads=1)
+    summary = restore_with(
+        restorer, tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5, threads=1
+    )
     assert summary.retried == 1
     assert [precision for _, precision in restorer.calls].count("fp32") == 1
     assert pictures(tmp_path / "out.mkv") == pictures(tmp_path / "in.mkv")
@@ -133,13 +163,23 @@ def test_a_clip_beyond_half_precision_is_restored_again_in_fp32_and_counted(tmp_
 def test_nan_in_fp32_is_an_error_and_leaves_no_file(tmp_path):
     write_video(tmp_path / "in.mkv", 14)
     before = threading.active_count()
-    with pytest.raises(VidRestoreError, match=r"frames \d+ to \d+: fake produced NaN or infinity, in fp32"):
-        restore_with(Overflowing(hopeless=True), tmp_path / "in.mkv", tmp_path / "out.mkv", sigma=5)
+    with pytest.raises(
+        VidRestoreError,
+        match=r"frames \d+ to \d+: fake produced NaN or infinity, in fp32",
+    ):
+        restore_with(
+            Overflowing(hopeless=True),
+            tmp_path / "in.mkv",
+            tmp_path / "out.mkv",
+            sigma=5,
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
     assert threading.active_count() == before
 
 
-def test_a_failing_encoder_leaves_nothing_behind_and_no_thread_running(tmp_path, monkeypatch):
+def test_a_failing_encoder_leaves_nothing_behind_and_no_thread_running(
+    tmp_path, monkeypatch
+):
     write_video(tmp_path / "in.mkv", 30)
     before, writes = threading.active_count(), iter(range(5))
 
@@ -158,8 +198,15 @@ def test_frames_in_which_nothing_was_found_are_counted_in_a_warning(tmp_path):
     source, events = tmp_path / "in.mkv", []
     write_video(source, 5)
     model = write_weights(tmp_path, keeping(), "derain")
-    options = {"task": "derain", "model": model, "device": "cpu", "on_event": events.append}
-    (task, changes), *others = vidrestore.restore(source, tmp_path / "out.mkv", **options).changes
+    options = {
+        "task": "derain",
+        "model": model,
+        "device": "cpu",
+        "on_event": events.append,
+    }
+    (task, changes), *others = vidrestore.restore(
+        source, tmp_path / "out.mkv", **options
+    ).changes
     assert (task, changes.frames, changes.unchanged, others) == ("derain", 5, 5, [])
     said = [event.message for event in events if isinstance(event, Warned)]
     assert said == ["no rain was found in 5 of 5 frames, which stay as they are"]
@@ -172,7 +219,9 @@ def test_events_tell_the_job_from_its_start_to_its_end(tmp_path, monkeypatch):
     vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, on_event=events.append)
     names = [name for name, _ in itertools.groupby(event.name for event in events)]
     assert names == ["start", "progress", "plan", "progress", "done"]
-    shown = [(event.stage, event.done) for event in events if isinstance(event, Progressed)]
+    shown = [
+        (event.stage, event.done) for event in events if isinstance(event, Progressed)
+    ]
     for stage, each in itertools.groupby(shown, lambda item: item[0]):
         done = [number for _, number in each]
         assert done == sorted(done) and (done[0], done[-1]) == (0, 5), stage
@@ -184,14 +233,20 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path, monkeypatc
     for name in ("a.mkv", "b.mkv", "a.denoised.mkv"):
         write_video(folder / name, 3)
     monkeypatch.setattr(
-        "vidrestore.restorers.base.load_restorer", lambda task, options: loaded.append(task) or Fake()
+        "vidrestore.restorers.base.load_restorer",
+        lambda task, options: loaded.append(task) or Fake(),
     )
     batch = Batch([str(folder)], f"{tmp_path}/out/", [Step("denoise")])
-    assert [batch.restore(batch.request(source)).frames for source in batch.sources] == [3, 3]
+    assert [
+        batch.restore(batch.request(source)).frames for source in batch.sources
+    ] == [3, 3]
     again = batch.request(batch.sources[0]).with_options(restart=True, overwrite=True)
     assert batch.restore(again).frames == 3
     assert loaded == ["denoise"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.denoised.mkv", "b.denoised.mkv"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "a.denoised.mkv",
+        "b.denoised.mkv",
+    ]
 
 
 def test_names_that_clash_keep_their_suffixes(tmp_path):
@@ -203,10 +258,18 @@ def test_names_that_clash_keep_their_suffixes(tmp_path):
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
 def test_sound_that_an_edit_list_hides_is_not_heard_in_the_result(tmp_path, name):
-    write_video(tmp_path / "whole.mkv", 50, "libx264", options={"bf": "0"}, sound=Fraction(2))
+    write_video(
+        tmp_path / "whole.mkv", 50, "libx264", options={"bf": "0"}, sound=Fraction(2)
+    )
     hidden = Fraction(1)
-    with av.open(str(tmp_path / "whole.mkv")) as source, av.open(str(tmp_path / "in.mp4"), "w") as output:
-        streams = {stream.index: output.add_stream_from_template(stream) for stream in source.streams}
+    with (
+        av.open(str(tmp_path / "whole.mkv")) as source,
+        av.open(str(tmp_path / "in.mp4"), "w") as output,
+    ):
+        streams = {
+            stream.index: output.add_stream_from_template(stream)
+            for stream in source.streams
+        }
         for packet in source.demux():
             if packet.size:
                 early = round(hidden / packet.time_base)
@@ -216,6 +279,11 @@ def test_sound_that_an_edit_list_hides_is_not_heard_in_the_result(tmp_path, name
                 output.mux(packet)
     vidrestore.restore(tmp_path / "in.mp4", tmp_path / name, task=IDENTITY)
     with av.open(str(tmp_path / name)) as made:
-        heard = [(frame.time, frame.samples / frame.sample_rate) for frame in made.decode(audio=0)]
+        heard = [
+            (frame.time, frame.samples / frame.sample_rate)
+            for frame in made.decode(audio=0)
+        ]
     warm_up = 0.05  # a packet or two, which a decoder begins with
-    assert -warm_up < heard[0][0] and sum(length for _, length in heard) == pytest.approx(1, abs=2 * warm_up)
+    assert -warm_up < heard[0][0] and sum(
+        length for _, length in heard
+    ) == pytest.approx(1, abs=2 * warm_up)

@@ -59,7 +59,9 @@ def restore(
     shows.
     """
     request = request_of(source, output, **{"encoder": FFV1, "sigma": 5} | options)
-    return restore_request(request, lambda _: Fake(), ignore_event if told is None else told.append)
+    return restore_request(
+        request, lambda _: Fake(), ignore_event if told is None else told.append
+    )
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, segments: int, frames: int = 3) -> None:
@@ -105,14 +107,17 @@ def source(tmp_path: Path) -> Path:
     times = [frame * 40 + (frame % 3) * 7 for frame in range(46)]
     scenes = scene_frames([19, 27])
     with av.open(str(path), "w") as output:
-        stream = output.add_stream("libx264", rate=25, options={"qp": "0", "g": "11", "bf": "2"})
+        stream = output.add_stream(
+            "libx264", rate=25, options={"qp": "0", "g": "11", "bf": "2"}
+        )
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
         sound = output.add_stream("pcm_s16le", rate=16000, layout="mono")
         made = []
         for time, frame in zip(times, scenes, strict=True):
             shown = av.VideoFrame.from_ndarray(
-                np.concatenate([plane.reshape(-1, 64) for plane in frame.planes]), "yuv420p"
+                np.concatenate([plane.reshape(-1, 64) for plane in frame.planes]),
+                "yuv420p",
             )
             shown.pts, shown.time_base = time, Fraction(1, 1000)
             made += stream.encode(shown)
@@ -134,7 +139,9 @@ def source(tmp_path: Path) -> Path:
 def test_a_segment_ends_with_the_clip_that_makes_it_long_enough(length, cuts, stops):
     clips = [Clip(max(0, stop - 6), stop, (0.0,)) for stop in (6, 10, 14, 18, 22)]
     found = list(segments_of(Timeline(6, 2, cuts=cuts, clips=clips), length))
-    assert found == [Segment(*each) for each in zip(range(9), [0, *stops], stops, strict=False)]
+    assert found == [
+        Segment(*each) for each in zip(range(9), [0, *stops], stops, strict=False)
+    ]
 
 
 def test_runs_are_segments_that_follow_each_other():
@@ -147,7 +154,9 @@ def test_runs_are_segments_that_follow_each_other():
 
 
 @pytest.mark.parametrize("length", [1, 7, 12, 23])
-def test_restored_frames_are_the_same_whatever_the_length_of_a_segment(tmp_path, source, length, monkeypatch):
+def test_restored_frames_are_the_same_whatever_the_length_of_a_segment(
+    tmp_path, source, length, monkeypatch
+):
     for frames, name in ((1000, "whole.mkv"), (length, "cut.mkv")):
         monkeypatch.setattr(segmented, "LENGTH", frames)
         restore(source, tmp_path / name)
@@ -172,7 +181,9 @@ def test_a_run_that_was_stopped_resumes_to_the_file_of_an_undisturbed_one(
     summary = restore(source, tmp_path / name, told, encoder=encoder, sigma=sigma)
     assert (tmp_path / name).read_bytes() == (tmp_path / f"whole.{name}").read_bytes()
     assert summary.frames == 46 and 0 < summary.reused < 46
-    assert [event.reused for event in told if isinstance(event, Planned)] == [summary.reused]
+    assert [event.reused for event in told if isinstance(event, Planned)] == [
+        summary.reused
+    ]
     assert names(tmp_path) == sorted(["in.mkv", name, f"whole.{name}"])
 
 
@@ -184,7 +195,9 @@ def test_only_what_is_missing_is_restored_again(tmp_path, source, monkeypatch):
     made: list[str] = []
     finish = SegmentWriter.finish
     monkeypatch.setattr(
-        SegmentWriter, "finish", lambda self, label: made.append(self.path.name) or finish(self, label)
+        SegmentWriter,
+        "finish",
+        lambda self, label: made.append(self.path.name) or finish(self, label),
     )
     restore(source, tmp_path / "out.mkv")
     assert len(before) == 4 and made[0] == lost and not {*before} & {*made[1:]}
@@ -196,7 +209,9 @@ def test_encoders_get_the_durations_of_the_plan_whatever_a_decoder_gives_after_a
     stop_run(source, tmp_path / "out.mkv", 2)
     frames, write, given = VideoReader.frames, SegmentWriter.write, dict[int, int]()
 
-    def odd(self: VideoReader, start_pts: int | None = None, stop_pts: int | None = None) -> Iterator[Any]:
+    def odd(
+        self: VideoReader, start_pts: int | None = None, stop_pts: int | None = None
+    ) -> Iterator[Any]:
         for frame in frames(self, start_pts, stop_pts):
             frame.duration = frame.duration if start_pts is None else 400
             yield frame
@@ -251,7 +266,9 @@ def planning_paused(clips: int, until: Callable[[], object]) -> Iterator[None]:
         yield
 
 
-def test_the_first_segment_is_restored_while_the_rest_is_planned(tmp_path, source, monkeypatch):
+def test_the_first_segment_is_restored_while_the_rest_is_planned(
+    tmp_path, source, monkeypatch
+):
     restore(source, tmp_path / "whole.mkv")
     is_written, finish, told = threading.Event(), SegmentWriter.finish, list[Event]()
 
@@ -270,16 +287,24 @@ def test_the_first_segment_is_restored_while_the_rest_is_planned(tmp_path, sourc
 
 
 @pytest.mark.parametrize("sigma", [5, "auto"])
-def test_a_run_that_was_killed_while_it_planned_resumes_to_the_same_file(tmp_path, source, sigma):
+def test_a_run_that_was_killed_while_it_planned_resumes_to_the_same_file(
+    tmp_path, source, sigma
+):
     restore(source, tmp_path / "whole.mkv", sigma=sigma)
-    with planning_paused(8, lambda: HERE.flag and HERE.flag.wait(60)):  # until planning is to end
+    # until planning is to end
+    with planning_paused(8, lambda: HERE.flag and HERE.flag.wait(60)):
         stop_run(source, tmp_path / "out.mkv", 1, sigma=sigma, threads=1)
-    assert names(tmp_path / "out.mkv.vidrestore") == ["00000000-00000010.segment", "job.json"]
+    assert names(tmp_path / "out.mkv.vidrestore") == [
+        "00000000-00000010.segment",
+        "job.json",
+    ]
     assert restore(source, tmp_path / "out.mkv", sigma=sigma).reused == 10
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
-def test_an_error_of_planning_ends_the_run_and_what_was_restored_stays(tmp_path, source, monkeypatch):
+def test_an_error_of_planning_ends_the_run_and_what_was_restored_stays(
+    tmp_path, source, monkeypatch
+):
     restore(source, tmp_path / "whole.mkv")
     is_written, finish = threading.Event(), SegmentWriter.finish
 
@@ -294,7 +319,10 @@ def test_an_error_of_planning_ends_the_run_and_what_was_restored_stays(tmp_path,
 
     monkeypatch.setattr(SegmentWriter, "finish", finishing)
     told: list[Event] = []
-    with planning_paused(8, failing), pytest.raises(MediaError, match="frame 30: 640x352"):
+    with (
+        planning_paused(8, failing),
+        pytest.raises(MediaError, match="frame 30: 640x352"),
+    ):
         restore(source, tmp_path / "out.mkv", told, threads=1)
     assert "the same command resumes from there" in warnings_of(told)[-1]
     assert restore(source, tmp_path / "out.mkv").reused >= 10
@@ -321,7 +349,9 @@ def test_a_run_that_is_stopped_keeps_every_frame_that_it_has_restored(
     with monkeypatch.context() as patch, pytest.raises(error):
         patch.setattr(segmented, "counted", counted)
         patch.setattr(
-            SegmentWriter, "write", lambda self, frame: written.append(frame.pts) or write(self, frame)
+            SegmentWriter,
+            "write",
+            lambda self, frame: written.append(frame.pts) or write(self, frame),
         )
         restore(source, output)
     told: list[Event] = []
@@ -330,11 +360,17 @@ def test_a_run_that_is_stopped_keeps_every_frame_that_it_has_restored(
     assert names(tmp_path) == ["in.mkv", "out.mkv", "whole.mkv"]
 
 
-def test_a_segment_holds_a_minute_of_work_and_ends_with_a_clip(tmp_path, source, monkeypatch):
+def test_a_segment_holds_a_minute_of_work_and_ends_with_a_clip(
+    tmp_path, source, monkeypatch
+):
     restore(source, tmp_path / "whole.mkv")
     monkeypatch.setattr(segmented, "LENGTH", 1000)
     monkeypatch.setattr(segmented, "MINUTE", 0)
-    stops = [int(name[9:17]) for name in names(stop_run(source, tmp_path / "out.mkv", 3)) if name[0] == "0"]
+    stops = [
+        int(name[9:17])
+        for name in names(stop_run(source, tmp_path / "out.mkv", 3))
+        if name[0] == "0"
+    ]
     assert stops == [6, 10, 14]
     assert restore(source, tmp_path / "out.mkv").reused == 14
     assert pictures(tmp_path / "out.mkv") == pictures(tmp_path / "whole.mkv")
@@ -343,9 +379,15 @@ def test_a_segment_holds_a_minute_of_work_and_ends_with_a_clip(tmp_path, source,
 def test_a_job_that_was_begun_keeps_its_encoders_threads(tmp_path, source, monkeypatch):
     events: list[Event] = []
     for cores, run in ((8, stop_run), (2, restore)):
-        monkeypatch.setattr(encoders, "encoder_threads", lambda *given, cores=cores: cores)
+        monkeypatch.setattr(
+            encoders, "encoder_threads", lambda *given, cores=cores: cores
+        )
         run(source, tmp_path / "out.mkv", 2 if cores == 8 else events, encoder=X264)
-    assert [event.details["encoder_threads"] for event in events if isinstance(event, Planned)] == [8]
+    assert [
+        event.details["encoder_threads"]
+        for event in events
+        if isinstance(event, Planned)
+    ] == [8]
 
 
 def test_unfinished_work_lies_in_the_folder_asked_for(tmp_path, source):
@@ -353,7 +395,10 @@ def test_unfinished_work_lies_in_the_folder_asked_for(tmp_path, source):
     folder = stop_run(source, tmp_path / "out.mkv", 2, work_dir=str(tmp_path / "work"))
     assert folder.parent == tmp_path / "work" and folder.is_dir()
     restore(source, tmp_path / "out.mkv", work_dir=str(tmp_path / "work"))
-    assert names(tmp_path) == ["in.mkv", "out.mkv", "work"] and names(tmp_path / "work") == []
+    assert (
+        names(tmp_path) == ["in.mkv", "out.mkv", "work"]
+        and names(tmp_path / "work") == []
+    )
     with pytest.raises(MediaError, match="the folder for the work does not exist"):
         restore(source, tmp_path / "other.mkv", work_dir=str(tmp_path / "none"))
 
@@ -365,8 +410,12 @@ def test_what_others_put_into_the_work_folder_stays(tmp_path, source):
     assert names(folder) == ["notes.txt"]
 
 
-@pytest.mark.parametrize("name", ["00000000-00000008.segment", "job.json", "plan.json", "1-2.lock"])
-def test_a_folder_with_the_name_of_a_file_of_the_job_is_named_and_stays(tmp_path, source, name):
+@pytest.mark.parametrize(
+    "name", ["00000000-00000008.segment", "job.json", "plan.json", "1-2.lock"]
+)
+def test_a_folder_with_the_name_of_a_file_of_the_job_is_named_and_stays(
+    tmp_path, source, name
+):
     inner = tmp_path / "out.mkv.vidrestore" / name / "inner"
     inner.parent.mkdir(mode=0o700, parents=True)
     inner.parent.parent.chmod(0o700)
@@ -395,7 +444,9 @@ def test_work_folders_have_names_that_file_systems_take():
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_another_job_in_the_same_folder_is_refused_with_the_differences(tmp_path, source, changes, message):
+def test_another_job_in_the_same_folder_is_refused_with_the_differences(
+    tmp_path, source, changes, message
+):
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     before = names(folder)
     with pytest.raises(DifferentJobError, match=f"{message}.*`restart`"):
@@ -404,7 +455,9 @@ def test_another_job_in_the_same_folder_is_refused_with_the_differences(tmp_path
     assert restore(source, tmp_path / "out.mkv", **changes, restart=True).reused == 0
 
 
-def test_overwrite_discards_an_unfinished_job_that_differs_with_a_warning(tmp_path, source):
+def test_overwrite_discards_an_unfinished_job_that_differs_with_a_warning(
+    tmp_path, source
+):
     stop_run(source, tmp_path / "out.mkv", 2)
     events: list[Event] = []
     summary = restore(source, tmp_path / "out.mkv", events, sigma=6, overwrite=True)
@@ -440,7 +493,9 @@ def test_a_source_that_has_changed_is_another_job(tmp_path, source):
 
 def test_a_source_that_changes_under_way_is_not_joined(tmp_path, source, monkeypatch):
     run = SegmentedWork.run
-    monkeypatch.setattr(SegmentedWork, "run", lambda self: (run(self), os.utime(source, (0, 0))))
+    monkeypatch.setattr(
+        SegmentedWork, "run", lambda self: (run(self), os.utime(source, (0, 0)))
+    )
     with pytest.raises(PlanError, match="the source has changed since the work began"):
         restore(source, tmp_path / "out.mkv")
     assert not (tmp_path / "out.mkv").exists()
@@ -449,7 +504,14 @@ def test_a_source_that_changes_under_way_is_not_joined(tmp_path, source, monkeyp
 # Damage to the work itself
 
 
-WRONG_JSON = ["", "{", "[]", "[" * 100_000, '{"version": 1, "name": 5}', '{"version": true}']
+WRONG_JSON = [
+    "",
+    "{",
+    "[]",
+    "[" * 100_000,
+    '{"version": 1, "name": 5}',
+    '{"version": true}',
+]
 WRONG_JSON += [f'{{"version": {VERSION}, "identity": []}}']
 NOT_OURS = "not as vidrestore wrote it"
 
@@ -476,15 +538,33 @@ def with_values(**values: Any) -> Change:
         *(
             (
                 "*.segment",
-                lambda content, other, share=share: content[: int(len(content) * share)],
+                lambda content, other, share=share: content[
+                    : int(len(content) * share)
+                ],
                 "not a whole",
             )
             for share in (0, 0.5, 0.99)
         ),
-        ("*.segment", lambda content, other: other, "made for another part of the video"),
-        *((name, with_text(text), NOT_OURS) for name in ("job.json", "plan.json") for text in WRONG_JSON),
-        ("job.json", with_values(clips=[[1 << 40, 4]]), f"{NOT_OURS} (its checksum is wrong)"),
-        ("job.json", with_values(encoder_threads=1 << 70), f"{NOT_OURS} (its checksum is wrong)"),
+        (
+            "*.segment",
+            lambda content, other: other,
+            "made for another part of the video",
+        ),
+        *(
+            (name, with_text(text), NOT_OURS)
+            for name in ("job.json", "plan.json")
+            for text in WRONG_JSON
+        ),
+        (
+            "job.json",
+            with_values(clips=[[1 << 40, 4]]),
+            f"{NOT_OURS} (its checksum is wrong)",
+        ),
+        (
+            "job.json",
+            with_values(encoder_threads=1 << 70),
+            f"{NOT_OURS} (its checksum is wrong)",
+        ),
         ("plan.json", with_values(damage=""), f"{NOT_OURS} (its checksum is wrong)"),
     ],
 )
@@ -505,7 +585,9 @@ def test_a_damaged_file_of_the_work_costs_work_but_no_frame_and_is_named(
 def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path, source, monkeypatch):
     restore(source, tmp_path / "whole.mkv")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(segmented.Muxer, "finish", lambda self: (_ for _ in ()).throw(Killed))
+        patch.setattr(
+            segmented.Muxer, "finish", lambda self: (_ for _ in ()).throw(Killed)
+        )
         restore(source, tmp_path / "out.mkv")
     assert names(tmp_path) == ["in.mkv", "out.mkv.vidrestore", "whole.mkv"]
     monkeypatch.setattr(Fake, "restore", None)
@@ -533,7 +615,9 @@ def test_a_run_killed_when_its_video_had_its_name_is_done(tmp_path, source, link
 
 
 @pytest.mark.parametrize("task", ["denoise", "sr", "dehaze"])
-def test_what_networks_restore_is_the_same_whatever_the_segments(tmp_path, task, monkeypatch):
+def test_what_networks_restore_is_the_same_whatever_the_segments(
+    tmp_path, task, monkeypatch
+):
     path = tmp_path / "in.mkv"
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
     write_video(path, {"denoise": 45, "sr": 20, "dehaze": 5}[task], size=(64, 48))

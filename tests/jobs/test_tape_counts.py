@@ -36,19 +36,25 @@ def tape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def restored(tape: Path, output: Path) -> Summary:
     """Clips of 6 frames with 2 shared."""
-    return restore_request(request_of(tape, output, encoder=LOSSLESS, sigma=5), lambda _: Fake())
+    return restore_request(
+        request_of(tape, output, encoder=LOSSLESS, sigma=5), lambda _: Fake()
+    )
 
 
 def test_shards_count_the_dropouts_of_all(tape, tmp_path):
     steps, summaries = [Step("<identity>", RestoreOptions(encoder=LOSSLESS))], []
     for number in (1, 2):
-        batch = Batch([str(tape)], f"{tmp_path}/out.mkv", steps, runner=Shard(number, 2))
+        batch = Batch(
+            [str(tape)], f"{tmp_path}/out.mkv", steps, runner=Shard(number, 2)
+        )
         summaries.append(batch.restore(batch.request(str(tape))))
     assert summaries[0] is None
     assert summaries[1].dropouts == (len(DASHES), len(DASHES))
 
 
-def test_a_resumed_run_counts_the_dropouts_of_the_one_before(tape, tmp_path, monkeypatch):
+def test_a_resumed_run_counts_the_dropouts_of_the_one_before(
+    tape, tmp_path, monkeypatch
+):
     write, frames = SegmentWriter.write, []
 
     def stopping(self: SegmentWriter, frame: Frame) -> None:

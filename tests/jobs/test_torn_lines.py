@@ -15,10 +15,15 @@ def fields(count: int = 6, noise: float = 0.0) -> list[NDArray[np.float32]]:
     steps = rng.normal(0, 4, (HEIGHT, WIDTH + 2 * count)).cumsum(0) / 2
     picture = 120 + 60 * np.sin(np.arange(WIDTH + 2 * count) / 7) + steps
     pictures = [picture[:, 2 * number :][:, :WIDTH] for number in range(count)]
-    return [(one + rng.normal(0, noise, one.shape)).clip(0, 255).astype(np.float32) for one in pictures]
+    return [
+        (one + rng.normal(0, noise, one.shape)).clip(0, 255).astype(np.float32)
+        for one in pictures
+    ]
 
 
-def torn(pictures: list[NDArray[np.float32]], lines: int, shift: int) -> list[NDArray[np.float32]]:
+def torn(
+    pictures: list[NDArray[np.float32]], lines: int, shift: int
+) -> list[NDArray[np.float32]]:
     """The lowest lines shifted, less from line to line, by another amount in each field."""
     results = [picture.copy() for picture in pictures]
     for number, result in enumerate(results):

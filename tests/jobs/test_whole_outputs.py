@@ -16,7 +16,12 @@ from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.events import Event, Warned
 from vidrestore.media.containers.structure import broken_structure
 from vidrestore.media.formats.source import Source, Target
-from vidrestore.media.writing.finished import PACKET_SAMPLE, Tag, packets_checksum, read_tag
+from vidrestore.media.writing.finished import (
+    PACKET_SAMPLE,
+    Tag,
+    packets_checksum,
+    read_tag,
+)
 
 IDENTITY = "<identity>"
 CONTAINERS = (".mkv", ".mp4", ".mov", ".webm")
@@ -42,8 +47,12 @@ def finished(film: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def restored(source: Path, output: Path, **options: Any) -> tuple[bool, list[str]]:
     """Whether a run finds an output finished, and its warnings."""
     events: list[Event] = []
-    summary = vidrestore.restore(source, output, task=IDENTITY, on_event=events.append, **options)
-    return summary.before, [event.message for event in events if isinstance(event, Warned)]
+    summary = vidrestore.restore(
+        source, output, task=IDENTITY, on_event=events.append, **options
+    )
+    return summary.before, [
+        event.message for event in events if isinstance(event, Warned)
+    ]
 
 
 def decoded_frames(path: Path) -> int:
@@ -62,7 +71,9 @@ def check_made_again(film: Path, output: Path, content: bytes) -> None:
     try:
         before, warnings = restored(film, output)
     except MediaError as error:
-        assert "already exists, but" in str(error) or isinstance(error, OutputExistsError)
+        assert "already exists, but" in str(error) or isinstance(
+            error, OutputExistsError
+        )
         assert output.read_bytes() == content
         return
     assert not before and [line for line in warnings if "it is made again" in line]
@@ -74,12 +85,16 @@ def check_made_again(film: Path, output: Path, content: bytes) -> None:
 @pytest.mark.parametrize("suffix", CONTAINERS)
 def test_a_cut_output_is_made_again(film, finished, tmp_path, suffix, place):
     content = finished[suffix]
-    check_made_again(film, tmp_path / f"out{suffix}", content[: int(len(content) * place)])
+    check_made_again(
+        film, tmp_path / f"out{suffix}", content[: int(len(content) * place)]
+    )
 
 
 @pytest.mark.parametrize("span", [(0.5, 0.53), (0.9, 1), (0.4, 0.8)])
 @pytest.mark.parametrize("suffix", CONTAINERS)
-def test_an_output_with_zeros_in_it_is_made_again(film, finished, tmp_path, suffix, span):
+def test_an_output_with_zeros_in_it_is_made_again(
+    film, finished, tmp_path, suffix, span
+):
     check_made_again(film, tmp_path / f"out{suffix}", zeroed(finished[suffix], *span))
 
 
@@ -94,10 +109,14 @@ def test_a_large_output_is_compared_at_places_from_its_first_to_its_last_packet(
     assert restored(film, output) == (True, [])
     content = output.read_bytes()
     with av.open(str(output)) as opened:
-        packets = [(packet.pos, packet.size) for packet in opened.demux(video=0) if packet.size]
+        packets = [
+            (packet.pos, packet.size) for packet in opened.demux(video=0) if packet.size
+        ]
     for position, size in (packets[0], packets[-1]):
         start = position + size // 2
-        check_made_again(film, output, content[:start] + b"\0\1\2\3" + content[start + 4 :])
+        check_made_again(
+            film, output, content[:start] + b"\0\1\2\3" + content[start + 4 :]
+        )
 
 
 @pytest.mark.parametrize("name", ["out.png", "out.jpg", "out.tiff", "%02d.png"])
@@ -108,11 +127,15 @@ def test_a_cut_picture_is_made_again_or_refused(film, tmp_path, name, size):
     folder = tmp_path / "made"
     folder.mkdir()
     source = film if "%" in name else photo
-    output = folder / name if "%" in name else folder / name.replace("out", "photo.denoised")
+    output = (
+        folder / name if "%" in name else folder / name.replace("out", "photo.denoised")
+    )
     assert restored(source, output)[0] is False
     path = sorted(folder.glob("[!.]*"))[-1]
     content = path.read_bytes()
-    path.write_bytes(content[: size if isinstance(size, int) else int(size * len(content))])
+    path.write_bytes(
+        content[: size if isinstance(size, int) else int(size * len(content))]
+    )
     before, warnings = restored(source, output)
     assert not before and [line for line in warnings if "it is made again" in line]
     assert path.read_bytes() == content
@@ -121,7 +144,9 @@ def test_a_cut_picture_is_made_again_or_refused(film, tmp_path, name, size):
 def test_a_broken_file_of_another_name_is_refused_and_stays(tmp_path):
     write_picture(tmp_path / "photo.png", (10, 100, 200))
     (tmp_path / "scan.png").write_bytes((tmp_path / "photo.png").read_bytes()[:60])
-    with pytest.raises(MediaError, match="scan.png: already exists, but it is cut short; remove it"):
+    with pytest.raises(
+        MediaError, match="scan.png: already exists, but it is cut short; remove it"
+    ):
         restored(tmp_path / "photo.png", tmp_path / "scan.png")
     assert (tmp_path / "scan.png").stat().st_size == 60
 
@@ -133,7 +158,10 @@ def test_a_finished_output_stays_finished_with_another_title_and_as_another_file
     first, second = tmp_path / f"first{suffix}", tmp_path / f"out{suffix}"
     first.write_bytes(finished[suffix])
     keys = {"export_xmp": "1"} if suffix == ".mov" else {}
-    with av.open(str(first), container_options=keys) as opened, av.open(str(second), "w") as copy:
+    with (
+        av.open(str(first), container_options=keys) as opened,
+        av.open(str(second), "w") as copy,
+    ):
         copy.metadata.update(opened.metadata | {"title": "Holidays"})
         if suffix == ".mp4":
             copy.metadata["encoding_tool"] = opened.metadata["encoder"]
@@ -183,31 +211,42 @@ FORGED = "vidrestore 0123456789abcdef 0.1: denoise; " + "9" * 5000 + " frames"
 
 
 @pytest.mark.parametrize("suffix", CONTAINERS)
-@pytest.mark.parametrize("text", [FORGED, "vidrestore 0123456789abcdef was here", "vidrestore preview"])
+@pytest.mark.parametrize(
+    "text", [FORGED, "vidrestore 0123456789abcdef was here", "vidrestore preview"]
+)
 def test_a_title_like_our_tag_is_left_out_and_ends_nothing(tmp_path, suffix, text):
     source, output = tmp_path / "film.mkv", tmp_path / f"out{suffix}"
     write_video(source, 6)
-    with av.open(str(source)) as opened, av.open(str(tmp_path / "titled.mkv"), "w") as copy:
-        copy.metadata.update({"title": text, "artist": "me", "VIDRESTORE": text, "encoder": text})
+    with (
+        av.open(str(source)) as opened,
+        av.open(str(tmp_path / "titled.mkv"), "w") as copy,
+    ):
+        copy.metadata.update(
+            {"title": text, "artist": "me", "VIDRESTORE": text, "encoder": text}
+        )
         stream = copy.add_stream_from_template(opened.streams.video[0])
         for packet in opened.demux(video=0):
             if packet.size:
                 packet.stream = stream
                 copy.mux(packet)
     before, warnings = restored(tmp_path / "titled.mkv", output)
-    assert not before and [line for line in warnings if "title: left out, as the text looks like" in line]
+    assert not before and [
+        line for line in warnings if "title: left out, as the text looks like" in line
+    ]
     assert restored(tmp_path / "titled.mkv", output)[0]
     with av.open(str(output)) as opened:
         keys = {key.lower(): text for key, text in opened.metadata.items()}
         assert "title" not in keys and keys["artist"] == "me"
-    assert not restored(tmp_path / "titled.mkv", tmp_path / f"plain{suffix}", tags=False)[0]
+    assert not restored(
+        tmp_path / "titled.mkv", tmp_path / f"plain{suffix}", tags=False
+    )[0]
     assert read_tag(Target(str(tmp_path / f"plain{suffix}"))) is None
 
 
 def test_a_number_of_frames_has_at_most_twelve_digits():
-    assert Tag.parse("vidrestore 0123456789abcdef+01234567 0.1: x; 999999999999 frames") == Tag(
-        "0123456789abcdef", "01234567", 999_999_999_999
-    )
+    assert Tag.parse(
+        "vidrestore 0123456789abcdef+01234567 0.1: x; 999999999999 frames"
+    ) == Tag("0123456789abcdef", "01234567", 999_999_999_999)
     tag = Tag.parse(f"vidrestore 0123456789abcdef+01234567 0.1: x; {'9' * 13} frames")
     assert tag and tag.frames == 0
 
@@ -225,13 +264,21 @@ def test_the_output_of_an_earlier_version_is_made_again(film, tmp_path, monkeypa
     tag = read_tag(Target(str(output)))
     assert tag and (tag.job, tag.checksum) == (job, None)
     before, warnings = restored(film, output)
-    assert not before and "made by an earlier version, whose tag can't prove" in warnings[0]
+    assert (
+        not before
+        and "made by an earlier version, whose tag can't prove" in warnings[0]
+    )
     assert restored(film, output) == (True, [])
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root, to be another user")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0,
+    reason="needs root, to be another user",
+)
 @pytest.mark.parametrize("mode", [0o755, 0o1777])
-def test_a_right_tag_of_another_user_counts_where_only_the_user_writes(film, finished, tmp_path, mode):
+def test_a_right_tag_of_another_user_counts_where_only_the_user_writes(
+    film, finished, tmp_path, mode
+):
     output = tmp_path / "shared" / "out.mkv"
     output.parent.mkdir(mode=mode)
     output.parent.chmod(mode)
@@ -240,7 +287,9 @@ def test_a_right_tag_of_another_user_counts_where_only_the_user_writes(film, fin
     if mode == 0o755:
         assert restored(film, output) == (True, [])
         return
-    with pytest.raises(OutputExistsError, match="belongs to another user, who may have forged its tag"):
+    with pytest.raises(
+        OutputExistsError, match="belongs to another user, who may have forged its tag"
+    ):
         restored(film, output)
     os.chown(output, 0, 0)
     assert restored(film, output) == (True, [])

@@ -41,21 +41,31 @@ def restored(source, output):
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
 @pytest.mark.parametrize("number, time", [(5, 64), (5, 20), (1, -21), (22, 10)])
-def test_one_wrong_time_is_moved_behind_the_one_before_and_reported_once(name, number, time, tmp_path):
+def test_one_wrong_time_is_moved_behind_the_one_before_and_reported_once(
+    name, number, time, tmp_path
+):
     source, output = with_times(tmp_path, {number: time}), Target(str(tmp_path / name))
     warnings = restored(source, output)
-    if (name, time) not in {("out.mkv", 64), ("out.mkv", -21)}:  # Matroska takes equal times
+    # Matroska takes equal times
+    if (name, time) not in {("out.mkv", 64), ("out.mkv", -21)}:
         assert len(warnings) == 1
-        assert "stream 1 (audio: aac): 1 packet has a time before the one that it follows" in warnings[0]
+        assert (
+            "stream 1 (audio: aac): 1 packet has a time before the one that it follows"
+            in warnings[0]
+        )
     before, after = packets(tmp_path / "in.mkv")[1], packets(output.path)[1]
     assert [data for data, _ in after] == [data for data, _ in before]
     times = [time for _, time in after]
     assert times == sorted(times)
     others = [each for each in range(len(before)) if each != number]
-    assert all(abs(before[each][1] - times[each]) <= Fraction(1, 1000) for each in others)
+    assert all(
+        abs(before[each][1] - times[each]) <= Fraction(1, 1000) for each in others
+    )
 
 
-def test_sound_that_begins_again_is_refused_before_work_with_stream_time_and_advice(tmp_path):
+def test_sound_that_begins_again_is_refused_before_work_with_stream_time_and_advice(
+    tmp_path,
+):
     source = with_times(tmp_path, {1: 500})
     output = Target(str(tmp_path / "out.mp4"))
     words = r"stream 1 \(audio: aac .*\) can't be copied at 0.\d* s: .*drop=audio"
@@ -64,5 +74,7 @@ def test_sound_that_begins_again_is_refused_before_work_with_stream_time_and_adv
 
 
 def test_sound_with_rising_times_is_not_repaired(tmp_path):
-    source = rich_video(tmp_path / "in.mkv", extras(audio=("aac", "flac"), subtitles=("subrip",)))
+    source = rich_video(
+        tmp_path / "in.mkv", extras(audio=("aac", "flac"), subtitles=("subrip",))
+    )
     assert check_packets(source, Target(str(tmp_path / "out.mkv")), (1, 2, 3)) == ()

@@ -35,15 +35,21 @@ def moment(pix_fmt: str, time: int, size: tuple[int, int]) -> list[Plane]:
     planes = [plane // 2 for plane in sample_planes(pix_fmt, 0, *size)]
     height, width = planes[0].shape
     bar = (np.arange(width) - STILL - 4 - 2 * time) % (width - STILL)
-    smooth = np.linspace(60, 100, height).astype(planes[0].dtype)[:, None] * (int(planes[0].max()) // 100)
+    smooth = np.linspace(60, 100, height).astype(planes[0].dtype)[:, None] * (
+        int(planes[0].max()) // 100
+    )
     planes[0][:, STILL:] = smooth
     planes[0][:, (bar < 6) & (np.arange(width) >= STILL)] = 2 * planes[0].max()
     return planes
 
 
-def woven(pix_fmt: str, number: int, size: tuple[int, int], top: bool, step: int = 1) -> tuple[Plane, ...]:
+def woven(
+    pix_fmt: str, number: int, size: tuple[int, int], top: bool, step: int = 1
+) -> tuple[Plane, ...]:
     """Frame `number` of an interlaced video: every other row comes half a frame, or `step` moments, later."""
-    first, second = (moment(pix_fmt, step * time, size) for time in (2 * number, 2 * number + 1))
+    first, second = (
+        moment(pix_fmt, step * time, size) for time in (2 * number, 2 * number + 1)
+    )
     for early, late in zip(first, second, strict=True):
         early[top::2] = late[top::2]
     return tuple(first)
@@ -52,19 +58,40 @@ def woven(pix_fmt: str, number: int, size: tuple[int, int], top: bool, step: int
 MARKED = ("libx264", {"qp": "0", "x264-params": "tff=1", "preset": "ultrafast"})
 CODECS = {
     "marked, top first": (*MARKED, "yuv420p", True),
-    "marked, bottom first": ("libx264", MARKED[1] | {"x264-params": "bff=1"}, "yuv420p", False),
+    "marked, bottom first": (
+        "libx264",
+        MARKED[1] | {"x264-params": "bff=1"},
+        "yuv420p",
+        False,
+    ),
     "marked, 10 bits": (*MARKED, "yuv420p10le", True),
     "the stream says it, top first": ("ffv1", {"field_order": "tt"}, "yuv422p", True),
-    "the stream says it, bottom first": ("ffv1", {"field_order": "bb"}, "yuv422p10le", False),
+    "the stream says it, bottom first": (
+        "ffv1",
+        {"field_order": "bb"},
+        "yuv422p10le",
+        False,
+    ),
 }
 
 
 def interlaced_video(
-    path: Path, codec: str, options: dict[str, str], pix_fmt: str, top: bool, size: tuple[int, int] = SIZE
+    path: Path,
+    codec: str,
+    options: dict[str, str],
+    pix_fmt: str,
+    top: bool,
+    size: tuple[int, int] = SIZE,
 ) -> None:
-    frames = [video_frame(pix_fmt, woven(pix_fmt, number, size, top), number) for number in range(9)]
+    frames = [
+        video_frame(pix_fmt, woven(pix_fmt, number, size, top), number)
+        for number in range(9)
+    ]
     write_stream(
-        path, [marked(frame, top) if codec == "libx264" else frame for frame in frames], codec, options
+        path,
+        [marked(frame, top) if codec == "libx264" else frame for frame in frames],
+        codec,
+        options,
     )
 
 
@@ -84,15 +111,27 @@ read = partial(frames_of, scan="auto")
 
 def error(planes: list[Frame], pix_fmt: str, size: tuple[int, int] = SIZE) -> float:
     """Mean distance of luma from the moments at which the frames' first fields were seen."""
-    expected = [moment(pix_fmt, 2 * at, size)[0].astype(float) for at in range(len(planes))]
-    differences = [np.abs(frame.planes[0] - other) for frame, other in zip(planes, expected, strict=True)]
+    expected = [
+        moment(pix_fmt, 2 * at, size)[0].astype(float) for at in range(len(planes))
+    ]
+    differences = [
+        np.abs(frame.planes[0] - other)
+        for frame, other in zip(planes, expected, strict=True)
+    ]
     return float(np.mean(differences) / planes[0].planes[0].max())
 
 
 def warned(source: Path, output: Path, **options: Any) -> list[Warned]:
     """The warnings of a restoration that changes nothing."""
     events: list[Event] = []
-    vidrestore.restore(source, output, task="<identity>", encoder=LOSSLESS, on_event=events.append, **options)
+    vidrestore.restore(
+        source,
+        output,
+        task="<identity>",
+        encoder=LOSSLESS,
+        on_event=events.append,
+        **options,
+    )
     return [event for event in events if isinstance(event, Warned)]
 
 
@@ -104,7 +143,9 @@ def test_still_areas_stay_as_they_are_and_moving_ones_lose_their_combs(tmp_path,
     assert not any(frame.interlaced for frame in after)
     for old, new in zip(before, after, strict=True):
         assert (new.pts, new.duration) == (old.pts, old.duration)
-        np.testing.assert_array_equal(new.planes[0][:, : STILL - 4], old.planes[0][:, : STILL - 4])
+        np.testing.assert_array_equal(
+            new.planes[0][:, : STILL - 4], old.planes[0][:, : STILL - 4]
+        )
         for plane in (1, 2):
             np.testing.assert_array_equal(new.planes[plane], old.planes[plane])
     assert error(after, pix_fmt) < error(before, pix_fmt) / 4
@@ -115,11 +156,15 @@ def test_odd_sizes_are_deinterlaced(tmp_path, size):
     path = tmp_path / "video.mkv"
     interlaced_video(path, "ffv1", {"field_order": "tt"}, "yuv420p", True, size)
     before, after = read(path, scan=None), read(path)
-    assert [plane.shape for plane in after[0].planes] == [plane.shape for plane in before[0].planes]
+    assert [plane.shape for plane in after[0].planes] == [
+        plane.shape for plane in before[0].planes
+    ]
     assert error(after, "yuv420p", size) < error(before, "yuv420p", size) / 3
 
 
-@pytest.mark.parametrize("kind", ["marked, top first", "the stream says it, bottom first"])
+@pytest.mark.parametrize(
+    "kind", ["marked, top first", "the stream says it, bottom first"]
+)
 def test_reading_from_the_middle_gives_the_frames_of_a_full_read(tmp_path, kind):
     path = tmp_path / "video.mkv"
     interlaced_video(path, *CODECS[kind])
@@ -137,9 +182,13 @@ def test_reading_from_the_middle_gives_the_frames_of_a_full_read(tmp_path, kind)
 
 @pytest.mark.parametrize("double_rate, rows", [(False, (0,)), (True, (0, 1))])
 @pytest.mark.parametrize("top", [True, False])
-def test_frames_tell_which_rows_of_all_their_planes_are_those_of_the_source(tmp_path, double_rate, rows, top):
+def test_frames_tell_which_rows_of_all_their_planes_are_those_of_the_source(
+    tmp_path, double_rate, rows, top
+):
     path, noise = tmp_path / "video.mkv", np.random.default_rng(0)
-    pictures = [noise.integers(0, 255, (SIZE[1] * 3 // 2, SIZE[0]), np.uint8) for _ in range(5)]
+    pictures = [
+        noise.integers(0, 255, (SIZE[1] * 3 // 2, SIZE[0]), np.uint8) for _ in range(5)
+    ]
     frames = [av.VideoFrame.from_ndarray(picture, "yuv420p") for picture in pictures]
     write_stream(path, frames, "ffv1", {"field_order": "tt" if top else "bb"})
     sources = [frame for frame in read(path, scan=None) for _ in rows]
@@ -147,7 +196,9 @@ def test_frames_tell_which_rows_of_all_their_planes_are_those_of_the_source(tmp_
         frames = list(reader.frames())
         (middle,) = reader.frames(frames[3].pts, frames[4].pts)
     assert {frame.real_rows for frame in sources} == {None}
-    assert [frame.real_rows for frame in frames] == [row ^ (not top) for row in rows] * 5
+    assert [frame.real_rows for frame in frames] == [
+        row ^ (not top) for row in rows
+    ] * 5
     assert middle.real_rows == frames[3].real_rows
     for frame, source in zip(frames, sources, strict=True):
         for plane, original in zip(frame.planes, source.planes, strict=True):
@@ -166,7 +217,10 @@ def test_frames_of_first_fields_hold_the_second_ones_beside_them(tmp_path):
         (middle,) = reader.frames(frames[5].pts, frames[6].pts)
     assert len(fields) == 2 * len(frames) and not any(field.second for field in fields)
     for frame, first, second in zip(
-        [*frames, middle], [*fields[::2], fields[10]], [*fields[1::2], fields[11]], strict=True
+        [*frames, middle],
+        [*fields[::2], fields[10]],
+        [*fields[1::2], fields[11]],
+        strict=True,
     ):
         for place, plane in enumerate(frame.planes):
             np.testing.assert_array_equal(plane, first.planes[place])
@@ -176,18 +230,32 @@ def test_frames_of_first_fields_hold_the_second_ones_beside_them(tmp_path):
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
 def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
-    write_video(source, 6, *MARKED[:1], options=MARKED[1], times=[0, 40, 80, 200, 240, 280], time_base=TICK)
+    write_video(
+        source,
+        6,
+        *MARKED[:1],
+        options=MARKED[1],
+        times=[0, 40, 80, 200, 240, 280],
+        time_base=TICK,
+    )
     assert probe(str(source)).video.interlaced
     assert not warned(source, output)
     assert not probe(str(output)).video.interlaced
     with av.open(str(output)) as result:
         assert result.streams.video[0].codec_context.field_order == 1
-    assert [frame.pts for frame in read(output)] == [frame.pts for frame in read(source)]
+    assert [frame.pts for frame in read(output)] == [
+        frame.pts for frame in read(source)
+    ]
 
 
 @pytest.mark.parametrize(
     "options, count",
-    [({"scan": "bff"}, 9), ({"scan": "film"}, 8), ({"double_rate": True}, 18), ({"scan": "progressive"}, 9)],
+    [
+        ({"scan": "bff"}, 9),
+        ({"scan": "film"}, 8),
+        ({"double_rate": True}, 18),
+        ({"scan": "progressive"}, 9),
+    ],
 )
 def test_a_scan_that_is_asked_for_has_its_effect_on_any_video(tmp_path, options, count):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
@@ -195,7 +263,10 @@ def test_a_scan_that_is_asked_for_has_its_effect_on_any_video(tmp_path, options,
     assert not warned(source, output, **options)
     results, sources = read(output, scan=None), read(source, scan=None)
     assert len(results) == count
-    same = len(results) == len(sources) and (results[4].planes[0] == sources[4].planes[0]).all()
+    same = (
+        len(results) == len(sources)
+        and (results[4].planes[0] == sources[4].planes[0]).all()
+    )
     assert same == (options.get("scan") == "progressive")
 
 
@@ -230,8 +301,11 @@ def test_a_video_that_turns_interlaced_later_is_deinterlaced_from_there_on(tmp_p
         frames = list(reader.frames())
         part = list(reader.frames(frames[8].pts, frames[11].pts))
     (warning,) = warned(source, tmp_path / "out.mkv")
-    assert warning.frame == 6 and "turns interlaced here; marked frames" in warning.message
-    assert [frame.real_rows for frame in frames] == [None] * 6 + [1] * 6  # x264 says bottom first
+    assert (
+        warning.frame == 6 and "turns interlaced here; marked frames" in warning.message
+    )
+    # x264 says bottom first
+    assert [frame.real_rows for frame in frames] == [None] * 6 + [1] * 6
     pairs = zip(read(source, scan=None), frames, strict=True)
     changed = [bool((old.planes[0] != new.planes[0]).any()) for old, new in pairs]
     assert changed == [False] * 6 + [True] * 6
@@ -247,20 +321,30 @@ def test_a_video_that_turns_interlaced_later_is_deinterlaced_from_there_on(tmp_p
         ("gray10le", (64, 48), "gray10le can't be deinterlaced without a loss"),
     ],
 )
-def test_formats_that_the_filter_does_not_support_are_refused_before_work(tmp_path, pix_fmt, size, message):
+def test_formats_that_the_filter_does_not_support_are_refused_before_work(
+    tmp_path, pix_fmt, size, message
+):
     path = tmp_path / "video.mkv"
     write_video(path, 2, pix_fmt=pix_fmt, size=size, options={"field_order": "tt"})
     with pytest.raises(MediaError, match=message):
         VideoReader(str(path), scan="tff")
     with pytest.raises(MediaError, match=message):
         warned(path, tmp_path / "out.mkv")
-    write_video(path, 2, pix_fmt=pix_fmt, size=size)  # progressive, so there is nothing to do
+    # progressive, so there is nothing to do
+    write_video(path, 2, pix_fmt=pix_fmt, size=size)
     assert len(read(path)) == 2
 
 
 @pytest.mark.parametrize("mark, scan", [("t", "auto"), ("p", "tff")])
-def test_an_interlaced_pipe_is_deinterlaced_by_its_marks_or_as_asked(tmp_path, monkeypatch, mark, scan):
-    interlaced_video(tmp_path / "in.mkv", *CODECS["the stream says it, top first"][:2], "yuv420p", True)
+def test_an_interlaced_pipe_is_deinterlaced_by_its_marks_or_as_asked(
+    tmp_path, monkeypatch, mark, scan
+):
+    interlaced_video(
+        tmp_path / "in.mkv",
+        *CODECS["the stream says it, top first"][:2],
+        "yuv420p",
+        True,
+    )
     frames = b"".join(
         b"FRAME\n" + b"".join(plane.tobytes() for plane in frame.planes)
         for frame in read(tmp_path / "in.mkv", scan=None)

@@ -22,10 +22,22 @@ from vidrestore.pixels.frames import ColourTags
 from vidrestore.settings.options import EncoderOptions
 
 CELLS = [
-    (row.name, container, pix_fmt) for row in TABLE for container in row.containers for pix_fmt in row.formats
+    (row.name, container, pix_fmt)
+    for row in TABLE
+    for container in row.containers
+    for pix_fmt in row.formats
 ]
 ORDINARY = [
-    *("yuv420p", "yuv422p", "yuv444p", "gray", "gbrp", "yuv420p10le", "yuv422p10le", "yuv444p10le"),
+    *(
+        "yuv420p",
+        "yuv422p",
+        "yuv444p",
+        "gray",
+        "gbrp",
+        "yuv420p10le",
+        "yuv422p10le",
+        "yuv444p10le",
+    ),
     *("gray10le", "yuv420p12le", "yuva420p"),
 ]
 
@@ -35,18 +47,30 @@ def named(container: str) -> Path:
 
 
 @pytest.mark.parametrize("encoder, container, pix_fmt", CELLS)
-def test_every_cell_of_the_table_gives_back_its_pixel_format(encoder, container, pix_fmt, tmp_path):
+def test_every_cell_of_the_table_gives_back_its_pixel_format(
+    encoder, container, pix_fmt, tmp_path
+):
     source = described(pix_fmt, 64, 24)
     output = tmp_path / named(container)
-    write(source, output, made_frames(source, CONSTANT[:1]), EncoderOptions(encoder=encoder))
+    write(
+        source,
+        output,
+        made_frames(source, CONSTANT[:1]),
+        EncoderOptions(encoder=encoder),
+    )
     stored = ENCODERS[encoder].formats[pix_fmt] if encoder == "ffv1" else pix_fmt
     assert read(output).info.video.format == layout_of(stored).format
 
 
 @pytest.mark.parametrize("pix_fmt", ["yuva444p12le", "yuva422p12le", "gbrap14le"])
-def test_samples_that_older_decoders_of_ffv1_lack_are_stored_in_16_bits(tmp_path, pix_fmt):
+def test_samples_that_older_decoders_of_ffv1_lack_are_stored_in_16_bits(
+    tmp_path, pix_fmt
+):
     source = described(pix_fmt)
-    frames, largest = made_frames(source, CONSTANT[:2]), 2**source.video.format.depth - 1
+    frames, largest = (
+        made_frames(source, CONSTANT[:2]),
+        2**source.video.format.depth - 1,
+    )
     frames[0].planes[-1][0, 0] = largest  # opaque
     write(source, tmp_path / "a.mkv", frames, EncoderOptions(lossless=True))
     with VideoReader(str(tmp_path / "a.mkv")) as reader:
@@ -73,7 +97,9 @@ def test_ffv1_keeps_chroma_that_does_not_fill_the_picture(tmp_path, pix_fmt, siz
 @pytest.mark.parametrize("container", list(SUFFIXES))
 @pytest.mark.parametrize("lossless", [False, True])
 @pytest.mark.parametrize("size", [(64, 48), (65, 49)])
-def test_every_cell_has_an_encoder_or_a_refusal_whose_advice_works(pix_fmt, container, lossless, size):
+def test_every_cell_has_an_encoder_or_a_refusal_whose_advice_works(
+    pix_fmt, container, lossless, size
+):
     source = described(pix_fmt, *size)
     output = named(container)
     try:
@@ -81,7 +107,9 @@ def test_every_cell_has_an_encoder_or_a_refusal_whose_advice_works(pix_fmt, cont
     except MediaError as error:
         name = re.search(r"`output=NAME(\.\w+)` works", str(error))
         assert name, error
-        choice = fast_choice(source, Path(f"out{name.group(1)}"), EncoderOptions(lossless=lossless))
+        choice = fast_choice(
+            source, Path(f"out{name.group(1)}"), EncoderOptions(lossless=lossless)
+        )
     try_encoder(choice, source.video, str(output))
 
 
@@ -105,7 +133,9 @@ def test_every_cell_has_an_encoder_or_a_refusal_whose_advice_works(pix_fmt, cont
         ("png", "gray16le", "a.mkv", "ffv1"),
     ],
 )
-def test_the_default_is_the_sources_codec_or_the_usual_one_of_the_container(codec, pix_fmt, name, encoder):
+def test_the_default_is_the_sources_codec_or_the_usual_one_of_the_container(
+    codec, pix_fmt, name, encoder
+):
     assert fast_choice(described(pix_fmt, codec=codec), Path(name)).encoder == encoder
 
 
@@ -118,11 +148,20 @@ def test_the_default_is_the_sources_codec_or_the_usual_one_of_the_container(code
         ("a.webm", "yuv420p", "libvpx-vp9"),
     ],
 )
-def test_lossless_is_ffv1_in_mkv_and_the_usual_encoder_without_loss_elsewhere(name, pix_fmt, encoder):
-    assert fast_choice(described(pix_fmt), Path(name), EncoderOptions(lossless=True)).encoder == encoder
+def test_lossless_is_ffv1_in_mkv_and_the_usual_encoder_without_loss_elsewhere(
+    name, pix_fmt, encoder
+):
+    assert (
+        fast_choice(
+            described(pix_fmt), Path(name), EncoderOptions(lossless=True)
+        ).encoder
+        == encoder
+    )
 
 
-@pytest.mark.parametrize("encoder", [row.name for row in TABLE if row.lossless is not None])
+@pytest.mark.parametrize(
+    "encoder", [row.name for row in TABLE if row.lossless is not None]
+)
 def test_lossless_output_has_every_sample_of_its_input(encoder, tmp_path):
     row = ENCODERS[encoder]
     for pix_fmt in [name for name in row.formats if name in ORDINARY]:
@@ -182,28 +221,49 @@ def test_a_hole_in_the_table_is_refused_with_a_way_out(name, source, options, me
 
 
 @pytest.mark.parametrize("name, options, message", WRONG)
-def test_an_option_that_an_encoder_lacks_is_refused_before_any_work(name, options, message):
+def test_an_option_that_an_encoder_lacks_is_refused_before_any_work(
+    name, options, message
+):
     with pytest.raises(OptionError, match=message):
         choose_encoder(described(), Target(name), options)
 
 
 @pytest.mark.parametrize(
-    "size", [(1, 1), (1, 300), (4, 4), (2, 4098), (4098, 2), (8, 15), (67, 48), (67, 67), (447, 319)]
+    "size",
+    [
+        (1, 1),
+        (1, 300),
+        (4, 4),
+        (2, 4098),
+        (4098, 2),
+        (8, 15),
+        (67, 48),
+        (67, 67),
+        (447, 319),
+    ],
 )
-@pytest.mark.parametrize("pix_fmt", ["gray16le", "yuv410p", "yuv420p", "yuv422p", "yuv444p10le", "gbrp"])
+@pytest.mark.parametrize(
+    "pix_fmt", ["gray16le", "yuv410p", "yuv420p", "yuv422p", "yuv444p10le", "gbrp"]
+)
 def test_ffv1_holds_every_size(pix_fmt, size):
-    choice = choose_encoder(described(pix_fmt, *size), Target("a.mkv"), EncoderOptions(lossless=True))
+    choice = choose_encoder(
+        described(pix_fmt, *size), Target("a.mkv"), EncoderOptions(lossless=True)
+    )
     assert choice.encoder == "ffv1"
     assert choice.options == {"level": "1"} or choice.options["slicecrc"] == "1"
 
 
 def test_an_odd_source_is_even_at_twice_its_size():
     source, options = described("yuv420p", 33, 25), EncoderOptions(preset="ultrafast")
-    assert choose_encoder(source, Target("a.mp4"), options, scale=2).encoder == "libx264"
+    assert (
+        choose_encoder(source, Target("a.mp4"), options, scale=2).encoder == "libx264"
+    )
 
 
 def test_the_users_options_come_last_and_lists_of_parameters_grow():
-    options = EncoderOptions(crf=20, options={"x264-params": "keyint=24", "tune": "grain"})
+    options = EncoderOptions(
+        crf=20, options={"x264-params": "keyint=24", "tune": "grain"}
+    )
     chosen = fast_choice(described(), Path("a.mp4"), options).options
     assert chosen["crf"] == "20"
     assert chosen["tune"] == "grain"
@@ -215,7 +275,9 @@ def test_the_users_options_come_last_and_lists_of_parameters_grow():
     ({"crf": 16, "options": {"preset": "veryslow"}}, "veryslow"), ({"lossless": True}, None),
 ])  # fmt: skip
 def test_x264_is_faster_at_high_quality_unless_a_preset_is_given(options, preset):
-    choice = choose_encoder(described(), Target("a.mp4"), EncoderOptions(encoder=X264, **options))
+    choice = choose_encoder(
+        described(), Target("a.mp4"), EncoderOptions(encoder=X264, **options)
+    )
     assert choice.options.get("preset") == preset
 
 
@@ -233,12 +295,16 @@ def moving_frames(source, count):
     for number, frame in enumerate(frames):
         waves = 60 * np.sin((columns + number) / 9) * np.cos((rows - 2 * number) / 13)
         luma = 128 + waves + frame.planes[0] / 16
-        frame.planes = (luma.astype(np.uint8), *(plane // 32 + 112 for plane in frame.planes[1:]))
+        frame.planes = (
+            luma.astype(np.uint8),
+            *(plane // 32 + 112 for plane in frame.planes[1:]),
+        )
     return frames
 
 
 @pytest.mark.parametrize(
-    "name, rounds", [("libx264", 8), ("libx265", 3), ("libsvtav1", 3), ("libvpx-vp9", 3), ("ffv1", 2)]
+    "name, rounds",
+    [("libx264", 8), ("libx265", 3), ("libsvtav1", 3), ("libvpx-vp9", 3), ("ffv1", 2)],
 )
 def test_the_same_frames_give_the_same_file_each_time(name, rounds, tmp_path):
     source = described("yuv420p", 320, 192)
@@ -247,7 +313,11 @@ def test_the_same_frames_give_the_same_file_each_time(name, rounds, tmp_path):
     files = set()
     for _ in range(rounds):
         options = EncoderOptions(encoder=name)
-        choice = choose_encoder(source, Target(str(output)), options) if name == "libx264" else None
+        choice = (
+            choose_encoder(source, Target(str(output)), options)
+            if name == "libx264"
+            else None
+        )
         write(source, output, frames, options, overwrite=True, choice=choice)
         files.add(output.read_bytes())
     assert len(files) == 1
@@ -285,16 +355,27 @@ def test_the_usual_quality_follows_the_bits_of_the_source(frame_bits, codec, exp
 def test_threads_follow_from_cores_and_height(cores, size, scale, threads, monkeypatch):
     monkeypatch.setattr(encoders, "try_encoder", lambda *given: None)
     source, options = described("yuv420p", *size), EncoderOptions()
-    assert choose_encoder(source, Target("a.mp4"), options, scale=scale, cores=cores).threads == threads
+    assert (
+        choose_encoder(
+            source, Target("a.mp4"), options, scale=scale, cores=cores
+        ).threads
+        == threads
+    )
 
 
-@pytest.mark.parametrize("encoder, option", [("libx265", "x265-params"), ("libsvtav1", "svtav1-params")])
+@pytest.mark.parametrize(
+    "encoder, option", [("libx265", "x265-params"), ("libsvtav1", "svtav1-params")]
+)
 def test_settings_by_threads_come_before_those_of_the_user(encoder, option):
-    settings = EncoderChoice(encoder, "yuv420p", "mp4", {option: "keyint=9"}, threads=12).settings
+    settings = EncoderChoice(
+        encoder, "yuv420p", "mp4", {option: "keyint=9"}, threads=12
+    ).settings
     assert re.fullmatch(".*(pools=12|lp=6).*:keyint=9", settings[option])
 
 
-@pytest.mark.parametrize("pix_fmt, fed", [("yuv420p", "nv12"), ("yuv420p10le", "p010le")])
+@pytest.mark.parametrize(
+    "pix_fmt, fed", [("yuv420p", "nv12"), ("yuv420p10le", "p010le")]
+)
 def test_samples_are_the_same_in_the_formats_that_devices_take(pix_fmt, fed):
     (frame, *_) = made_frames(described(pix_fmt))
     output = picture(frame, fed, Fraction(1, 25), ColourTags())

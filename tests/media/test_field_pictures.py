@@ -20,7 +20,9 @@ def coded(order: str, suffix: str) -> bytes:
     """A video of `FIELDS` moments, of which the even ones give the earlier field, each coded as a picture."""
     settings = f"interlace={order}:bframes=2:keyint=8:min-keyint=8:log-level=error"
     with TemporaryDirectory() as folder, av.open(f"{folder}/a{suffix}", "w") as output:
-        stream = output.add_stream("libx265", rate=50, options={"crf": "6", "x265-params": settings})
+        stream = output.add_stream(
+            "libx265", rate=50, options={"crf": "6", "x265-params": settings}
+        )
         stream.width, stream.height, stream.pix_fmt = SIZE[1], SIZE[0] // 2, "yuv420p"
         chroma = np.full((stream.height // 2, stream.width // 2), 128, np.uint8)
         for number, picture in enumerate(moments(FIELDS)):
@@ -39,32 +41,47 @@ def written(path: Path, order: str = "tff") -> str:
 
 @pytest.mark.parametrize("suffix", [".mkv", ".ts", ".hevc"])
 @pytest.mark.parametrize("order", ["tff", "bff"])
-def test_fields_are_woven_in_pairs_and_any_part_is_that_of_the_whole(tmp_path, order, suffix):
-    with VideoReader(written(tmp_path / f"a{suffix}", order), scan="progressive") as reader:
+def test_fields_are_woven_in_pairs_and_any_part_is_that_of_the_whole(
+    tmp_path, order, suffix
+):
+    with VideoReader(
+        written(tmp_path / f"a{suffix}", order), scan="progressive"
+    ) as reader:
         frames = list(reader.frames())
         times = [frame.pts for frame in frames]
         assert (reader.info.video.height, reader.info.video.rate) == (SIZE[0], 25)
         part = list(reader.frames(times[3], times[5]))
     assert not reader.damage.found
-    for frame, expected in zip(frames, interlaced(moments(FIELDS), order == "tff"), strict=True):
+    for frame, expected in zip(
+        frames, interlaced(moments(FIELDS), order == "tff"), strict=True
+    ):
         assert np.abs(frame.planes[0] - expected.astype(float)).mean() < 1
     assert [frame.pts for frame in part] == times[3:5]
-    assert all((one.planes[0] == other.planes[0]).all() for one, other in zip(part, frames[3:5], strict=True))
+    assert all(
+        (one.planes[0] == other.planes[0]).all()
+        for one, other in zip(part, frames[3:5], strict=True)
+    )
 
 
 @pytest.mark.parametrize("double_rate, count", [(False, FIELDS // 2), (True, FIELDS)])
 def test_woven_frames_are_deinterlaced_as_others(tmp_path, double_rate, count):
-    with VideoReader(written(tmp_path / "a.mkv"), scan="auto", double_rate=double_rate) as reader:
+    with VideoReader(
+        written(tmp_path / "a.mkv"), scan="auto", double_rate=double_rate
+    ) as reader:
         frames = list(reader.frames())
         assert "deinterlaced" in reader.scan.in_words
     assert (len(frames), frames[0].planes[0].shape) == (count, SIZE)
 
 
 def test_a_field_without_its_pair_stands_for_both_and_is_damage(tmp_path):
-    with av.open(written(tmp_path / "a.mkv")) as source, av.open(tmp_path / "b.mkv", "w") as output:
+    with (
+        av.open(written(tmp_path / "a.mkv")) as source,
+        av.open(tmp_path / "b.mkv", "w") as output,
+    ):
         stream = output.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):
-            if packet.size and packet.pts != 180:  # a later field, to which no other refers
+            # a later field, to which no other refers
+            if packet.size and packet.pts != 180:
                 packet.stream = stream
                 output.mux(packet)
     with VideoReader(str(tmp_path / "b.mkv"), scan="progressive") as reader:

@@ -84,7 +84,10 @@ def test_an_undamaged_file_is_not_reported_as_damaged(tmp_path, kind):
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_video_shorter_than_its_subtitles_is_not_reported_as_damaged(tmp_path, count):
     """FFmpeg gives it the times of the subtitles."""
-    path = write_content(tmp_path / "short.mkv", Content(texts=("subrip",), times=range(0, 40 * count, 40)))
+    path = write_content(
+        tmp_path / "short.mkv",
+        Content(texts=("subrip",), times=range(0, 40 * count, 40)),
+    )
     with VideoReader(str(path)) as reader:
         assert (reader.info.video.start, reader.info.video.end) == (0, 40 * count)
         assert len(list(reader.frames())) == count
@@ -92,14 +95,17 @@ def test_a_video_shorter_than_its_subtitles_is_not_reported_as_damaged(tmp_path,
 
 
 def test_a_long_last_packet_that_is_not_shown_last_is_not_damage(tmp_path):
-    path = write_content(tmp_path / "quick.mov", Content(times=range(3), time_base=Fraction(1, 600)))
+    path = write_content(
+        tmp_path / "quick.mov", Content(times=range(3), time_base=Fraction(1, 600))
+    )
     times, damage = read(path)
     assert len(times) == 3 and not damage.found
 
 
 def test_a_stream_without_length_or_duration_is_not_reported_as_damaged(tmp_path):
     path, data = tmp_path / "piped.mkv", bytearray()
-    pipe = SimpleNamespace(write=lambda part: data.extend(part) or len(part))  # a writer can't go back in it
+    # a writer can't go back in it
+    pipe = SimpleNamespace(write=lambda part: data.extend(part) or len(part))
     write_video(path, 30, "libx264", options=B_FRAMES, file=pipe, format="matroska")
     path.write_bytes(data)
     assert probe(str(path)).video.duration is None
@@ -114,8 +120,15 @@ def test_packets_of_a_screen_recording_that_change_nothing_are_not_damage(tmp_pa
         stream = output.add_mux_stream("tscc", rate=10, width=64, height=48)
         for number in range(8):
             lines = (bytes([64, 20 * number, 10, 200]) + bytes(2)) * 48 + b"\0\1"
-            data = packet(zlib.compress(lines) if number in changed else bytes(4), number)
-            data.dts, data.duration, data.time_base, data.stream = number, 1, Fraction(1, 10), stream
+            data = packet(
+                zlib.compress(lines) if number in changed else bytes(4), number
+            )
+            data.dts, data.duration, data.time_base, data.stream = (
+                number,
+                1,
+                Fraction(1, 10),
+                stream,
+            )
             output.mux(data)
     with VideoReader(str(path)) as reader:
         frames = list(reader.frames())
@@ -211,18 +224,25 @@ def flip(path: Path, count: int, where: float = 0.3) -> None:
 def test_frames_of_damaged_packets_are_marked(tmp_path):
     path = tmp_path / "flipped.mp4"
     options = {"g": "10", "bf": "0", "slices": "4"}
-    write_video(path, 60, "libx264", options=options, size=(160, 120), container=FAST_START)
+    write_video(
+        path, 60, "libx264", options=options, size=(160, 120), container=FAST_START
+    )
     flip(path, 60)
     with VideoReader(str(path), threads=2) as reader:
         marked = [frame.pts for frame in reader.frames() if frame.corrupt]
         assert marked and marked == reader.damage.corrupt_pts
 
 
-@pytest.mark.parametrize("where", [0.3, 0.9])  # at the end, the decoder fails while it is being emptied
+# at the end, the decoder fails while it is being emptied
+@pytest.mark.parametrize("where", [0.3, 0.9])
 @pytest.mark.parametrize("options", [B_FRAMES, {"g": "100", "bf": "0"}])
-def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(tmp_path, where, options):
+def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(
+    tmp_path, where, options
+):
     path = tmp_path / "flipped.mp4"
-    write_video(path, 40, "libx264", options=options, size=(160, 120), container=FAST_START)
+    write_video(
+        path, 40, "libx264", options=options, size=(160, 120), container=FAST_START
+    )
     flip(path, 8000, where)
     found = {threads: read(path, threads) for threads in (1, 2, 4, 7)}
     times, damage = found[1]
@@ -236,7 +256,10 @@ def test_messages_that_ffmpeg_logs_again_are_collected_again():
     """A damaged file that is read twice gives the same messages; PyAV would leave out what was just said."""
     messages: list[str] = []
     for _ in range(2):
-        with collect_errors(frozenset({"h264"}), messages.append) as errors, errors.calling():
+        with (
+            collect_errors(frozenset({"h264"}), messages.append) as errors,
+            errors.calling(),
+        ):
             av.logging.log(av.logging.ERROR, "h264", "bad macroblock")
     assert messages == ["h264: bad macroblock"] * 2
 
@@ -245,7 +268,8 @@ def fragmented(path: Path) -> list[bytes]:
     """A file of fragments in its parts: what comes before them, each fragment, and the index behind them."""
     container = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
     write_video(path, 40, "libx264", options=B_FRAMES, container=container)
-    return re.split(rb"(?s)(?=.{4}(?:moof|mfra))", path.read_bytes())  # before the length of each
+    # before the length of each
+    return re.split(rb"(?s)(?=.{4}(?:moof|mfra))", path.read_bytes())
 
 
 @pytest.mark.parametrize("lost", [1, 3, -2])
@@ -263,7 +287,8 @@ def test_a_hole_between_fragments_is_found_by_their_times(tmp_path):
     path = tmp_path / "a.mp4"
     parts = fragmented(path)
     del parts[3]
-    after = [part.replace(b"mfhd", b"free") for part in parts[:-1]]  # no numbers, and no index
+    # no numbers, and no index
+    after = [part.replace(b"mfhd", b"free") for part in parts[:-1]]
     path.write_bytes(b"".join(after))
     assert "the video lacks 0." in " ".join(read(path)[1].messages)
 
@@ -296,13 +321,20 @@ def test_packets_whose_heads_were_overwritten_are_found(tmp_path, name, mark, ha
     path = tmp_path / name
     write_video(path, 10)
     data = bytearray(path.read_bytes())
-    fifth = data.rindex(b"\x81\x01\x40") if name == "a.mkv" else data.rindex(b"00dc", 0, data.rindex(b"idx1"))
+    fifth = (
+        data.rindex(b"\x81\x01\x40")
+        if name == "a.mkv"
+        else data.rindex(b"00dc", 0, data.rindex(b"idx1"))
+    )
     place = data.rindex(mark, 0, fifth + 4)  # of the block at 0.32 s, or the last chunk
     data[place : place + len(harm)] = harm
     path.write_bytes(data)
     times, damage = read(path)
     assert len(times) < 10
-    assert "something other than a packet lies between the packets, at byte" in damage.sentence
+    assert (
+        "something other than a packet lies between the packets, at byte"
+        in damage.sentence
+    )
 
 
 def test_packets_of_a_stream_that_begins_within_the_file_are_left_out_and_counted():
@@ -319,7 +351,9 @@ def test_packets_of_a_stream_that_begins_within_the_file_are_left_out_and_counte
     assert late.call_count == 3
 
 
-def test_a_long_hole_in_a_transport_stream_is_found_but_a_low_frame_rate_is_not_damage(tmp_path):
+def test_a_long_hole_in_a_transport_stream_is_found_but_a_low_frame_rate_is_not_damage(
+    tmp_path,
+):
     path = tmp_path / "a.ts"
     rate = Fraction(1, 90000)
     times = [3600 * (number + 50 * (number >= 20)) for number in range(40)]
@@ -334,8 +368,13 @@ def test_a_packet_that_its_container_marks_corrupt_is_damage(tmp_path):
     path = tmp_path / "marked.ts"
     write_video(path, 12, "libx264", options={"bf": "0"})
     data = bytearray(path.read_bytes())
-    video = [at for at in range(0, len(data), 188) if data[at + 1] & 0x1F == 1 and data[at + 2] == 0]
-    data[video[40] + 1] |= 0x80  # the bit that a receiver sets where it could not correct the packet
+    video = [
+        at
+        for at in range(0, len(data), 188)
+        if data[at + 1] & 0x1F == 1 and data[at + 2] == 0
+    ]
+    # the bit that a receiver sets where it could not correct the packet
+    data[video[40] + 1] |= 0x80
     path.write_bytes(data)
     times, damage = read(path)
     assert len(times) == 12
@@ -346,7 +385,9 @@ def test_a_stream_that_ends_before_its_own_duration_is_found(tmp_path):
     """Whole to the last byte, but a third of the pictures was left out when it was copied."""
     whole, path = tmp_path / "whole.mkv", tmp_path / "less.mkv"
     write_video(whole, 60, "libx264")
-    copy_packets(whole, path, lambda packet: [packet] * (packet.dts is None or packet.dts < 1600))
+    copy_packets(
+        whole, path, lambda packet: [packet] * (packet.dts is None or packet.dts < 1600)
+    )
     tag = b"00:00:01.680000000"
     data = path.read_bytes()
     if tag not in data:
@@ -386,8 +427,13 @@ def test_errors_of_another_component_are_not_damage_of_the_source(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_errors_of_a_video_in_another_thread_are_not_damage_of_the_source(tmp_path, threads):
-    paths = [tmp_path / name for name in ("whole.mp4", "broken.mp4", "whole2.mp4", "broken2.mp4")]
+def test_errors_of_a_video_in_another_thread_are_not_damage_of_the_source(
+    tmp_path, threads
+):
+    paths = [
+        tmp_path / name
+        for name in ("whole.mp4", "broken.mp4", "whole2.mp4", "broken2.mp4")
+    ]
     for path, flips in zip(paths, (0, 60, 0, 30), strict=True):  # x264 varies
         write_video(path, 60, "libx264", options=B_FRAMES, container=FAST_START)
         flip(path, flips)
@@ -396,7 +442,9 @@ def test_errors_of_a_video_in_another_thread_are_not_damage_of_the_source(tmp_pa
     with ThreadPoolExecutor(4) as pool:
         for _ in range(8):
             together = pool.map(read, paths, [threads] * 4)
-            for (times, damage), (found_times, found) in zip(alone, together, strict=True):
+            for (times, damage), (found_times, found) in zip(
+                alone, together, strict=True
+            ):
                 assert found_times == times
                 assert set(found.messages) == set(damage.messages)
 
@@ -407,15 +455,21 @@ def test_errors_of_more_decoders_than_marks_are_separated(tmp_path):
         write_video(path, 30, "libx264", options=B_FRAMES)
         flip(path, flips)
     with ExitStack() as stack:
-        readers = [stack.enter_context(VideoReader(str(path))) for path in [whole, broken] * 6]
-        assert len(list(zip(*(reader.frames() for reader in readers), strict=True))) == 30
+        readers = [
+            stack.enter_context(VideoReader(str(path))) for path in [whole, broken] * 6
+        ]
+        assert (
+            len(list(zip(*(reader.frames() for reader in readers), strict=True))) == 30
+        )
         assert [reader.damage.found for reader in readers] == [False, True] * 6
 
 
 def test_leaving_a_damaged_file_early_does_not_hang(tmp_path):
     """A decoder's thread that wants to log needs the GIL, which PyAV holds while it closes the decoder."""
     path = tmp_path / "flipped.mp4"
-    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container=FAST_START)
+    write_video(
+        path, 60, "libx264", options=B_FRAMES, size=(160, 120), container=FAST_START
+    )
     flip(path, 200)
     for count in range(0, 60, 4):
         with VideoReader(str(path), threads=8) as reader:

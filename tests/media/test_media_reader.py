@@ -12,7 +12,14 @@ import av
 import numpy as np
 import pytest
 from odd_videos import Content, write_content
-from sample_videos import copy_packets, encoded, sample_planes, video_frame, write_stream, write_video
+from sample_videos import (
+    copy_packets,
+    encoded,
+    sample_planes,
+    video_frame,
+    write_stream,
+    write_video,
+)
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.media.reading.probe import probe
@@ -32,7 +39,11 @@ def read(path: Path, start_pts: int | None = None, threads: int = 0):
 
 def delivered(pix_fmt, planes):
     """FFmpeg keeps planar RGB as G, B, R."""
-    return (planes[2], planes[0], planes[1], *planes[3:]) if pix_fmt.startswith("gbr") else planes
+    return (
+        (planes[2], planes[0], planes[1], *planes[3:])
+        if pix_fmt.startswith("gbr")
+        else planes
+    )
 
 
 def assert_same_planes(found, expected):
@@ -45,15 +56,42 @@ def assert_same_planes(found, expected):
 CHROMA = ["420", "422", "444", "411", "440", "410"]
 LOSSLESS = [
     *((f"yuv{chroma}p", "ffv1", "mkv") for chroma in CHROMA),
-    *((f"yuv{chroma}p{depth}le", "ffv1", "mkv") for chroma in CHROMA[:3] for depth in (9, 10, 12, 14, 16)),
+    *(
+        (f"yuv{chroma}p{depth}le", "ffv1", "mkv")
+        for chroma in CHROMA[:3]
+        for depth in (9, 10, 12, 14, 16)
+    ),
     *((f"yuv440p{depth}le", "ffv1", "mkv") for depth in (10, 12)),
-    *((f"yuva{chroma}p{depth}", "ffv1", "mkv") for chroma in CHROMA[:3] for depth in ("", "10le", "16le")),
-    *((name, "ffv1", "mkv") for name in ("gray", "gray9le", "gray10le", "gray12le", "gray14le", "gray16le")),
-    *((name, "ffv1", "mkv") for name in ("gbrp9le", "gbrp10le", "gbrp12le", "gbrp14le", "gbrp16le")),
-    *((name, "ffv1", "mkv") for name in ("gbrap10le", "gbrap12le", "gbrap14le", "gbrap16le", "gbrpf32le")),
-    *((name, "utvideo", "avi") for name in ("gbrp", "gbrap", "yuv420p", "yuv422p", "yuv444p")),
-    *((f"yuv{chroma}p{depth}", "libx264", "mp4") for chroma in CHROMA[:3] for depth in ("", "10le")),
-    *((name, "libx265", "mp4") for name in ("yuv420p12le", "yuv422p12le", "yuv444p12le", "gbrp", "gray12le")),
+    *(
+        (f"yuva{chroma}p{depth}", "ffv1", "mkv")
+        for chroma in CHROMA[:3]
+        for depth in ("", "10le", "16le")
+    ),
+    *(
+        (name, "ffv1", "mkv")
+        for name in ("gray", "gray9le", "gray10le", "gray12le", "gray14le", "gray16le")
+    ),
+    *(
+        (name, "ffv1", "mkv")
+        for name in ("gbrp9le", "gbrp10le", "gbrp12le", "gbrp14le", "gbrp16le")
+    ),
+    *(
+        (name, "ffv1", "mkv")
+        for name in ("gbrap10le", "gbrap12le", "gbrap14le", "gbrap16le", "gbrpf32le")
+    ),
+    *(
+        (name, "utvideo", "avi")
+        for name in ("gbrp", "gbrap", "yuv420p", "yuv422p", "yuv444p")
+    ),
+    *(
+        (f"yuv{chroma}p{depth}", "libx264", "mp4")
+        for chroma in CHROMA[:3]
+        for depth in ("", "10le")
+    ),
+    *(
+        (name, "libx265", "mp4")
+        for name in ("yuv420p12le", "yuv422p12le", "yuv444p12le", "gbrp", "gray12le")
+    ),
     *((name, "rawvideo", "avi") for name in ("yuv420p", "yuv422p")),
 ]
 LOSSLESS_OPTIONS = {
@@ -70,7 +108,9 @@ def test_every_sample_comes_out_as_it_went_in(tmp_path, pix_fmt, codec, suffix):
     assert probe(str(path)).video.format.name == pix_fmt
     frames = read(path)  # all of them held while the decoder went on
     for frame, planes in zip(frames, pictures, strict=True):
-        assert all(plane.flags.owndata and plane.flags.writeable for plane in frame.planes)
+        assert all(
+            plane.flags.owndata and plane.flags.writeable for plane in frame.planes
+        )
         assert_same_planes(frame.planes, delivered(pix_fmt, planes))
 
 
@@ -80,37 +120,57 @@ def test_rows_stored_bottom_up_are_turned(tmp_path, pix_fmt, flip):
     path = tmp_path / "upside.avi"
     planes = sample_planes("gbrp", 0, 30, 20)
     frame = video_frame("gbrp", planes).reformat(format=pix_fmt)
-    write_stream(path, [frame], "rawvideo", container_options={"flip_raw_rgb": flip})  # 1: bottom-up
+    # 1: bottom-up
+    write_stream(path, [frame], "rawvideo", container_options={"flip_raw_rgb": flip})
     (frame,) = read(path)
     assert_same_planes(frame.planes[:3], delivered("gbrp", planes))
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mov", "mkv", "nut"])
-@pytest.mark.parametrize("codec, options", [("libx264", {"bf": "3", "qp": "0"}), ("mpeg4", {})])
+@pytest.mark.parametrize(
+    "codec, options", [("libx264", {"bf": "3", "qp": "0"}), ("mpeg4", {})]
+)
 def test_irregular_times_and_durations_are_exact(tmp_path, suffix, codec, options):
     if (suffix, codec) == ("nut", "libx264"):
         pytest.skip("FFmpeg's NUT writer can't hold irregular times with B-frames")
     path = tmp_path / f"irregular.{suffix}"
-    write_video(path, 12, codec, times=IRREGULAR, time_base=MS, last_duration=77, options=options)
+    write_video(
+        path,
+        12,
+        codec,
+        times=IRREGULAR,
+        time_base=MS,
+        last_duration=77,
+        options=options,
+    )
     with VideoReader(str(path)) as reader:
         base = reader.info.video.time_base
         frames = list(reader.frames())
         assert not reader.damage.found, reader.damage.sentence
     assert [frame.pts * base * 1000 for frame in frames] == IRREGULAR
-    lengths = [after - before for before, after in zip(IRREGULAR, [*IRREGULAR[1:], 1117], strict=True)]
+    lengths = [
+        after - before
+        for before, after in zip(IRREGULAR, [*IRREGULAR[1:], 1117], strict=True)
+    ]
     assert [frame.duration * base * 1000 for frame in frames[:-1]] == lengths[:-1]
     if suffix in ("mp4", "mov", "mkv"):
         assert frames[-1].duration * base * 1000 == 77
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mov"])
-def test_the_last_frame_lasts_up_to_the_end_that_a_file_of_reordered_steps_gives(tmp_path, suffix):
+def test_the_last_frame_lasts_up_to_the_end_that_a_file_of_reordered_steps_gives(
+    tmp_path, suffix
+):
     """Packets have durations in the order of decoding: that of 9 has 1, that of 7 has 512, all have 523."""
     path, base = tmp_path / f"steps.{suffix}", Fraction(1, 12800)
-    write_content(path, Content(times=(0, 1, 5, 6, 7, 9), size=(16, 16), time_base=base))
+    write_content(
+        path, Content(times=(0, 1, 5, 6, 7, 9), size=(16, 16), time_base=base)
+    )
     with av.open(str(path)) as container:
         assert container.streams.video[0].duration == 523
-        assert [packet.duration for packet in container.demux(video=0) if packet.size][-2:] == [1, 512]
+        assert [packet.duration for packet in container.demux(video=0) if packet.size][
+            -2:
+        ] == [1, 512]
     for start, times in ((None, [0, 1, 5, 6, 7, 9]), (7, [7, 9])):
         frames = read(path, start)
         assert [frame.pts for frame in frames] == times
@@ -126,18 +186,23 @@ def test_the_start_time_of_a_late_video_is_exact(tmp_path, suffix, start):
         frames = list(reader.frames())
         assert reader.info.video.start == frames[0].pts
     if suffix != "ts":  # a transport stream adds its own initial delay
-        assert [round(frame.pts * base * 25) for frame in frames] == list(range(start, start + 5))
+        assert [round(frame.pts * base * 25) for frame in frames] == list(
+            range(start, start + 5)
+        )
     assert {frame.duration * base * 25 for frame in frames} == {1}
 
 
 @pytest.mark.parametrize(
-    "codec, options", [("libx264", {"bf": "0"}), ("mpeg4", {"bf": "2"}), ("mpeg4", {}), ("ffv1", {})]
+    "codec, options",
+    [("libx264", {"bf": "0"}), ("mpeg4", {"bf": "2"}), ("mpeg4", {}), ("ffv1", {})],
 )
 def test_avi_frames_are_timed_by_their_number(tmp_path, codec, options):
     path = tmp_path / "numbered.avi"
     pictures = write_video(path, 12, codec, options=options)
     frames = read(path)
-    assert [(frame.pts, frame.duration) for frame in frames] == [(number, 1) for number in range(12)]
+    assert [(frame.pts, frame.duration) for frame in frames] == [
+        (number, 1) for number in range(12)
+    ]
     for frame, planes in zip(frames, pictures, strict=True):
         # the right picture, as lossy as it is
         assert np.abs(frame.planes[0].astype(int) - planes[0]).mean() < 40
@@ -159,9 +224,15 @@ GROUPS = {
 @pytest.mark.parametrize("group", GROUPS)
 def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, group):
     path, (codec, options) = tmp_path / f"seek.{suffix}", GROUPS[group]
-    if (suffix, codec) in {("avi", "libx265"), ("avi", "mpeg2video"), ("mp4", "mpeg2video")}:
+    if (suffix, codec) in {
+        ("avi", "libx265"),
+        ("avi", "mpeg2video"),
+        ("mp4", "mpeg2video"),
+    }:
         pytest.skip("seldom in such a file")
-    write_video(path, 40, codec, options={**options, "bf": "0"} if suffix == "avi" else options)
+    write_video(
+        path, 40, codec, options={**options, "bf": "0"} if suffix == "avi" else options
+    )
     full = read(path)
     with VideoReader(str(path)) as reader:
         for index in (0, 1, 7, 8, 9, 11, 12, 13, 23, 25, 39):
@@ -169,8 +240,12 @@ def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, grou
             for early in {0, int(full[1].pts - full[0].pts > 1)}:
                 result = list(reader.frames(full[index].pts - early))
                 assert not reader.damage.found, reader.damage.sentence
-                assert [frame.pts for frame in result] == [frame.pts for frame in full[index:]]
-                assert [frame.duration for frame in result] == [frame.duration for frame in full[index:]]
+                assert [frame.pts for frame in result] == [
+                    frame.pts for frame in full[index:]
+                ]
+                assert [frame.duration for frame in result] == [
+                    frame.duration for frame in full[index:]
+                ]
                 for frame, expected in zip(result, full[index:], strict=True):
                     assert_same_planes(frame.planes, expected.planes)
         assert list(reader.frames(full[-1].pts + 1)) == []
@@ -190,12 +265,21 @@ def mux_jpegs(path: Path, sizes, times, pix_fmts=None) -> None:
     """One mjpeg stream whose pictures have any size, pixel format and time."""
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mjpeg", rate=25)
-        (stream.width, stream.height), stream.pix_fmt, stream.time_base = sizes[0], "yuvj420p", MS
+        (stream.width, stream.height), stream.pix_fmt, stream.time_base = (
+            sizes[0],
+            "yuvj420p",
+            MS,
+        )
         for number, (size, time) in enumerate(zip(sizes, times, strict=True)):
             pix_fmt = pix_fmts[number] if pix_fmts else "yuvj420p"
             frame = video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), 0)
             for packet in encoded("mjpeg", [frame]):
-                packet.stream, packet.time_base, packet.pts, packet.dts = stream, MS, time, number
+                packet.stream, packet.time_base, packet.pts, packet.dts = (
+                    stream,
+                    MS,
+                    time,
+                    number,
+                )
                 output.mux(packet)
 
 
@@ -207,7 +291,12 @@ STEADY, TIMES = [(64, 48)] * 8, range(0, 320, 40)
     [
         ([(64, 48)] * 5 + [(48, 40)] * 3, None, 5, "48x40 in yuvj420p, at 0.200 s"),
         ([(64, 48)] * 7 + [(128, 96)], None, 7, "128x96 in yuvj420p, at 0.280 s"),
-        (STEADY, ["yuvj420p"] * 6 + ["yuvj444p"] * 2, 6, "64x48 in yuvj444p, at 0.240 s"),
+        (
+            STEADY,
+            ["yuvj420p"] * 6 + ["yuvj444p"] * 2,
+            6,
+            "64x48 in yuvj444p, at 0.240 s",
+        ),
     ],
 )
 def test_pictures_of_another_size_or_format_become_like_the_first_and_are_named(
@@ -222,12 +311,19 @@ def test_pictures_of_another_size_or_format_become_like_the_first_and_are_named(
         )
     assert not reader.damage.found
     assert [frame.pts for frame in frames] == [*TIMES]
-    assert {plane.shape for frame in frames for plane in frame.planes} == {(48, 64), (24, 32)}
+    assert {plane.shape for frame in frames for plane in frame.planes} == {
+        (48, 64),
+        (24, 32),
+    }
     assert_same_planes(part[0].planes, frames[place].planes)
     # what was scaled is the same gradient, at any size
     size = sizes[place]
-    large = av.VideoFrame.from_ndarray(sample_planes("gray", place, *size)[0], "gray").reformat(64, 48)
-    assert np.abs(frames[place].planes[0] - large.to_ndarray().astype(float)).mean() < 40
+    large = av.VideoFrame.from_ndarray(
+        sample_planes("gray", place, *size)[0], "gray"
+    ).reformat(64, 48)
+    assert (
+        np.abs(frames[place].planes[0] - large.to_ndarray().astype(float)).mean() < 40
+    )
 
 
 def test_a_picture_that_was_turned_has_bars_and_keeps_its_shape(tmp_path):
@@ -235,11 +331,14 @@ def test_a_picture_that_was_turned_has_bars_and_keeps_its_shape(tmp_path):
     with VideoReader(str(tmp_path / "a.mkv")) as reader:
         luma = list(reader.frames())[-1].planes[0]
     assert luma.shape == (48, 64)
-    assert luma[:, :12].max() == luma[:, -12:].max() == 0  # 36 columns are left of 48 for 48 rows of 64
+    # 36 columns are left of 48 for 48 rows of 64
+    assert luma[:, :12].max() == luma[:, -12:].max() == 0
     assert (luma[:, 16:-16].std(0) > 5).all()
 
 
-def test_a_picture_of_full_range_among_those_of_limited_range_keeps_its_brightness(given):
+def test_a_picture_of_full_range_among_those_of_limited_range_keeps_its_brightness(
+    given,
+):
     with VideoReader(str(given("c20_range.ts"))) as reader:
         frames = list(reader.frames())
     assert len(frames) == 50
@@ -259,9 +358,13 @@ def test_a_picture_of_full_range_among_those_of_limited_range_keeps_its_brightne
     ],
     ids=["twice", "late", "early", "twice at the end"],
 )
-def test_a_time_that_repeats_or_is_out_of_step_is_the_middle_of_its_neighbours(tmp_path, times, mended):
+def test_a_time_that_repeats_or_is_out_of_step_is_the_middle_of_its_neighbours(
+    tmp_path, times, mended
+):
     mux_jpegs(tmp_path / "a.mkv", STEADY, times)
-    expected = sorted({*range(0, 320, 40)} - ({280} if mended == 260 else set()) | {mended})
+    expected = sorted(
+        {*range(0, 320, 40)} - ({280} if mended == 260 else set()) | {mended}
+    )
     with VideoReader(str(tmp_path / "a.mkv")) as reader:
         frames = list(reader.frames())
         assert [frame.pts for frame in frames] == expected
@@ -269,7 +372,10 @@ def test_a_time_that_repeats_or_is_out_of_step_is_the_middle_of_its_neighbours(t
         later = list(reader.frames(mended))
     assert [frame.pts for frame in later] == expected[expected.index(mended) :]
     for one, other in zip(later, frames[expected.index(mended) :], strict=True):
-        assert all((plane == same).all() for plane, same in zip(one.planes, other.planes, strict=True))
+        assert all(
+            (plane == same).all()
+            for plane, same in zip(one.planes, other.planes, strict=True)
+        )
 
 
 @pytest.mark.data
@@ -284,7 +390,10 @@ def test_a_time_of_h264_out_of_step_is_mended_without_damage(shared, name):
 def test_times_that_stand_still_are_refused_with_the_number_of_the_frame(tmp_path):
     mux_jpegs(tmp_path / "a.mkv", STEADY[:6], [0, 40, 80, 120, 120, 120])
     message = r"frame 4: its time \(pts 120\) is not after .* it \(120\)"
-    with VideoReader(str(tmp_path / "a.mkv")) as reader, pytest.raises(MediaError, match=message):
+    with (
+        VideoReader(str(tmp_path / "a.mkv")) as reader,
+        pytest.raises(MediaError, match=message),
+    ):
         list(reader.frames())
 
 
@@ -307,14 +416,29 @@ def bare(timed: Path, path: Path, **settings: Any) -> Path:
     ],
 )
 @pytest.mark.parametrize("threads", [1, 0])
-def test_frames_of_a_raw_stream_have_the_rate_that_it_states(tmp_path, codec, suffix, options, threads):
-    write_video(tmp_path / "timed.mov", 20, codec, options=options, rate=Fraction(30000, 1001))
+def test_frames_of_a_raw_stream_have_the_rate_that_it_states(
+    tmp_path, codec, suffix, options, threads
+):
+    write_video(
+        tmp_path / "timed.mov", 20, codec, options=options, rate=Fraction(30000, 1001)
+    )
     path = bare(tmp_path / "timed.mov", tmp_path / f"bare.{suffix}")
-    with VideoReader(str(path), threads=threads) as reader, VideoReader(str(tmp_path / "timed.mov")) as timed:
+    with (
+        VideoReader(str(path), threads=threads) as reader,
+        VideoReader(str(tmp_path / "timed.mov")) as timed,
+    ):
         frames, expected = list(reader.frames()), list(timed.frames())
-        assert reader.info.video.rate == 1 / reader.info.video.time_base == Fraction(30000, 1001)
-        assert [(frame.pts, frame.duration) for frame in frames] == [(number, 1) for number in range(20)]
-        for frame, other in zip([*frames, *reader.frames(7)], expected + expected[7:], strict=True):
+        assert (
+            reader.info.video.rate
+            == 1 / reader.info.video.time_base
+            == Fraction(30000, 1001)
+        )
+        assert [(frame.pts, frame.duration) for frame in frames] == [
+            (number, 1) for number in range(20)
+        ]
+        for frame, other in zip(
+            [*frames, *reader.frames(7)], expected + expected[7:], strict=True
+        ):
             assert (frame.planes[0] == other.planes[0]).all()
         assert not reader.damage.found
 
@@ -390,7 +514,8 @@ def test_memory_does_not_grow_with_length(tmp_path):
             pages = [int(statm.read_text().split()[1]) for _ in reader.frames()]
     finally:
         gc.enable()
-    assert (pages[-1] - pages[100]) * 4096 < 6 << 20  # 300 frames of 115 kB would be 34 MB
+    # 300 frames of 115 kB would be 34 MB
+    assert (pages[-1] - pages[100]) * 4096 < 6 << 20
 
 
 Y4M = [
@@ -420,7 +545,11 @@ def test_a_y4m_pipe_gives_every_sample(tmp_path, stdin, pix_fmt, options, size):
         info, video = reader.info, reader.info.video
         frames = list(reader.frames())
         assert not reader.damage.found
-    assert (info.path, info.container, video.format.name) == ("-", "yuv4mpegpipe", pix_fmt)
+    assert (info.path, info.container, video.format.name) == (
+        "-",
+        "yuv4mpegpipe",
+        pix_fmt,
+    )
     assert (video.time_base, video.rate) == (Fraction(1, 30), 30)
     assert (video.width, video.height, video.frames) == (*size, None)
     assert [(frame.pts, frame.duration) for frame in frames] == [(0, 1), (1, 1), (2, 1)]
@@ -437,13 +566,24 @@ def test_a_y4m_pipe_gives_every_sample(tmp_path, stdin, pix_fmt, options, size):
         ("C420paldv It", "yuv420p", ColourTags(chroma_location=3), True),
         ("", "yuv420p", ColourTags(chroma_location=2), False),
         ("C444 XCOLORRANGE=FULL Ib", "yuv444p", ColourTags(range=2), True),
-        ("C420p10 XYSCSS=420P10 XCOLORRANGE=LIMITED A1:1", "yuv420p10le", ColourTags(range=1), False),
+        (
+            "C420p10 XYSCSS=420P10 XCOLORRANGE=LIMITED A1:1",
+            "yuv420p10le",
+            ColourTags(range=1),
+            False,
+        ),
     ],
 )
 def test_a_y4m_header_is_read(stdin, words, pix_fmt, colour, interlaced):
-    stdin(f"YUV4MPEG2 W2 H2 F2147483647:2147483646 {words}\nFRAME\n".encode() + bytes(24))
+    stdin(
+        f"YUV4MPEG2 W2 H2 F2147483647:2147483646 {words}\nFRAME\n".encode() + bytes(24)
+    )
     video = VideoReader("-").info.video
-    assert (video.pix_fmt, video.colour, video.interlaced) == (pix_fmt, colour, interlaced)
+    assert (video.pix_fmt, video.colour, video.interlaced) == (
+        pix_fmt,
+        colour,
+        interlaced,
+    )
     assert video.time_base == Fraction(2147483646, 2147483647)
 
 
@@ -460,13 +600,25 @@ def test_a_y4m_header_is_read(stdin, words, pix_fmt, colour, interlaced):
         (b"YUV4MPEG2 W64 H48 F2147483648:1\n", "has F2147483648:1, which"),
         (b"YUV4MPEG2 W64 H48 F1:99999999999\n", "has F1:99999999999, which"),
         (b"YUV4MPEG2 W64 H48 F25:1 A99999999999:1\n", "has A99999999999:1, which"),
-        (b"YUV4MPEG2 W32768 H32768 F25:1\n", "W32768 H32768 F25:1 C420jpeg' is more than FFmpeg takes"),
+        (
+            b"YUV4MPEG2 W32768 H32768 F25:1\n",
+            "W32768 H32768 F25:1 C420jpeg' is more than FFmpeg takes",
+        ),
         (b"YUV4MPEG2 W16000 H16000 F25:1\n", "pictures of 16000x16000, more than"),
         (b"YUV4MPEG2 W" + b"9" * 900 + b" H2 F25:1\n", "has W9999"),
         (b"YUV4MPEG2 W2 H2 F25:1\n", "0 frames"),
-        (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRAME\n12345", "the pipe ended in the middle of frame 1"),
-        (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRA", "the pipe ended in the middle of frame 1"),
-        (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456RAME\n123456", "frame 1: expected a line FRAME"),
+        (
+            b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRAME\n12345",
+            "the pipe ended in the middle of frame 1",
+        ),
+        (
+            b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRA",
+            "the pipe ended in the middle of frame 1",
+        ),
+        (
+            b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456RAME\n123456",
+            "frame 1: expected a line FRAME",
+        ),
     ],
 )
 def test_errors_of_a_pipe_are_reported(stdin, data, message):

@@ -30,7 +30,9 @@ MIRRORED = (-65536, 0, 0, 0, 65536, 0, 0, 0, 1 << 30)
 LOSSLESS = EncoderOptions(lossless=True)
 
 
-def holdable(pix_fmt: str, container: str, size: tuple[int, int], lossless: bool) -> bool:
+def holdable(
+    pix_fmt: str, container: str, size: tuple[int, int], lossless: bool
+) -> bool:
     video = described(pix_fmt, *size).video
     return any(obstacle(row, video, container, lossless) is None for row in TABLE)
 
@@ -54,14 +56,22 @@ def test_identity_keeps_every_sample_time_and_tag(pix_fmt, container, size, tmp_
     with VideoReader(str(output)) as reader:
         result = list(reader.frames())
         video = reader.info.video
-    assert [frame.pts for frame in result] == nearest_ticks([pts for pts, _ in VARYING], video.time_base)
+    assert [frame.pts for frame in result] == nearest_ticks(
+        [pts for pts, _ in VARYING], video.time_base
+    )
     end = (result[-1].pts + result[-1].duration) * video.time_base
     near = 0 if container in ("mp4", "mov") else Fraction(2, 1000)
     assert abs(end - Fraction(sum(VARYING[-1]), 24000)) <= near
     assert (video.width, video.height, video.format) == (*size, source.video.format)
-    assert (video.sample_aspect_ratio, video.display_matrix) == (Fraction(64, 45), QUARTER_TURN)
+    assert (video.sample_aspect_ratio, video.display_matrix) == (
+        Fraction(64, 45),
+        QUARTER_TURN,
+    )
     for made, decoded in zip(frames, result, strict=True):
-        assert all((ours == theirs).all() for ours, theirs in zip(made.planes, decoded.planes, strict=True))
+        assert all(
+            (ours == theirs).all()
+            for ours, theirs in zip(made.planes, decoded.planes, strict=True)
+        )
 
 
 def nearest_ticks(times, time_base):
@@ -72,12 +82,17 @@ LOSSY = [(row.name, container) for row in TABLE for container in row.containers]
 
 
 @pytest.mark.parametrize(
-    "times", [CONSTANT, VARYING, tuple((pts + 5555, duration) for pts, duration in VARYING)]
+    "times",
+    [CONSTANT, VARYING, tuple((pts + 5555, duration) for pts, duration in VARYING)],
 )
 @pytest.mark.parametrize("encoder, container", LOSSY)
-def test_each_encoder_keeps_times_in_each_container(encoder, container, times, tmp_path):
+def test_each_encoder_keeps_times_in_each_container(
+    encoder, container, times, tmp_path
+):
     pix_fmt = next(iter(ENCODERS[encoder].formats))
-    source = described(pix_fmt, base_rate=Fraction(24000, 1001) if times == CONSTANT else Fraction(30))
+    source = described(
+        pix_fmt, base_rate=Fraction(24000, 1001) if times == CONSTANT else Fraction(30)
+    )
     output = tmp_path / f"out{SUFFIXES[container]}"
     write(source, output, made_frames(source, times), EncoderOptions(encoder=encoder))
     result = read(output)
@@ -86,22 +101,35 @@ def test_each_encoder_keeps_times_in_each_container(encoder, container, times, t
     assert result.end == pytest.approx(sum(times[-1]) / 24000, abs=0.0011)
     # FFmpeg's parser gives VP9 the average duration
     if container in ("mp4", "mov") and encoder != "libvpx-vp9":
-        assert [frame.duration for frame in result.frames] == [duration for _, duration in times]
+        assert [frame.duration for frame in result.frames] == [
+            duration for _, duration in times
+        ]
 
 
 @pytest.mark.parametrize("encoder", ["libx264", "libx265"])
 def test_mp4_ends_on_time_with_b_frames_too(encoder, tmp_path):
     source = described()  # whose rate is not known to vary
-    write(source, tmp_path / "a.mp4", made_frames(source, VARYING), EncoderOptions(encoder=encoder))
-    assert read(tmp_path / "a.mp4").end == pytest.approx(sum(VARYING[-1]) / 24000, abs=1e-6)
+    write(
+        source,
+        tmp_path / "a.mp4",
+        made_frames(source, VARYING),
+        EncoderOptions(encoder=encoder),
+    )
+    assert read(tmp_path / "a.mp4").end == pytest.approx(
+        sum(VARYING[-1]) / 24000, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("matrix", [QUARTER_TURN, MIRRORED])
 @pytest.mark.parametrize("encoder, container", LOSSY)
-def test_each_encoder_keeps_tags_in_each_container(encoder, container, matrix, tmp_path):
+def test_each_encoder_keeps_tags_in_each_container(
+    encoder, container, matrix, tmp_path
+):
     pix_fmt = next(iter(ENCODERS[encoder].formats))
     tags = replace(TAGS, matrix=0, range=2) if pix_fmt == "gbrp" else TAGS
-    source = described(pix_fmt, colour=tags, sample_aspect_ratio=Fraction(4, 3), display_matrix=matrix)
+    source = described(
+        pix_fmt, colour=tags, sample_aspect_ratio=Fraction(4, 3), display_matrix=matrix
+    )
     output = tmp_path / f"out{SUFFIXES[container]}"
     write(source, output, made_frames(source), EncoderOptions(encoder=encoder))
     video = read(output).info.video
@@ -111,9 +139,12 @@ def test_each_encoder_keeps_tags_in_each_container(encoder, container, matrix, t
 
 
 @pytest.mark.parametrize(
-    "name, range", [("a.mp4", 0), ("a.mkv", 0), ("a.mp4", 2), ("a.mkv", 2), ("a.webm", 2)]
+    "name, range",
+    [("a.mp4", 0), ("a.mkv", 0), ("a.mp4", 2), ("a.mkv", 2), ("a.webm", 2)],
 )
-def test_colour_tags_are_not_added_and_full_range_keeps_the_pixel_format(name, range, tmp_path):
+def test_colour_tags_are_not_added_and_full_range_keeps_the_pixel_format(
+    name, range, tmp_path
+):
     source = described(colour=ColourTags(range=range))
     write(source, tmp_path / name, made_frames(source))
     video = read(tmp_path / name).info.video
@@ -123,7 +154,13 @@ def test_colour_tags_are_not_added_and_full_range_keeps_the_pixel_format(name, r
 
 @pytest.mark.parametrize(
     "time_base",
-    [Fraction(1, 90000), Fraction(1, 1000), Fraction(1001, 30000), Fraction(1, 25), Fraction(1, 10_000_000)],
+    [
+        Fraction(1, 90000),
+        Fraction(1, 1000),
+        Fraction(1001, 30000),
+        Fraction(1, 25),
+        Fraction(1, 10_000_000),
+    ],
 )
 def test_mp4_counts_in_the_sources_own_ticks(time_base, tmp_path):
     step = max(1, round(1 / (25 * time_base)))
@@ -133,19 +170,32 @@ def test_mp4_counts_in_the_sources_own_ticks(time_base, tmp_path):
     result = read(tmp_path / "a.mp4")
     tick = Fraction(1, time_base.denominator)
     assert result.info.video.time_base == tick
-    assert [frame.pts * tick for frame in result.frames] == [pts * time_base for pts, _ in times]
+    assert [frame.pts * tick for frame in result.frames] == [
+        pts * time_base for pts, _ in times
+    ]
 
 
 CHROMATICITIES = (34_000, 16_000, 13_250, 34_500, 7_500, 3_000, 15_635, 16_450)
-MASTERING = (*(Fraction(value, 50_000) for value in CHROMATICITIES), Fraction(1, 200), Fraction(1000))
+MASTERING = (
+    *(Fraction(value, 50_000) for value in CHROMATICITIES),
+    Fraction(1, 200),
+    Fraction(1000),
+)
 
 
 @pytest.mark.parametrize(
     "encoder, name",
-    [("libx265", "a.mp4"), ("libx265", "a.mkv"), ("libx264", "a.mp4"), ("libsvtav1", "a.webm")],
+    [
+        ("libx265", "a.mp4"),
+        ("libx265", "a.mkv"),
+        ("libx264", "a.mp4"),
+        ("libsvtav1", "a.webm"),
+    ],
 )
 def test_hdr_metadata_is_written(encoder, name, tmp_path):
-    source = described("yuv420p10le", mastering_display=MASTERING, content_light=(1000, 400))
+    source = described(
+        "yuv420p10le", mastering_display=MASTERING, content_light=(1000, 400)
+    )
     write(source, tmp_path / name, made_frames(source), EncoderOptions(encoder=encoder))
     video = read(tmp_path / name).info.video
     assert video.content_light == (1000, 400)
@@ -168,9 +218,19 @@ SITED = [
 
 
 @pytest.mark.parametrize("encoder, container, pix_fmt", SITED)
-def test_a_chroma_location_is_written_or_reported_as_lost(tmp_path, encoder, container, pix_fmt):
-    source, output = described(pix_fmt, colour=TAGS), tmp_path / f"a{SUFFIXES[container]}"
-    warnings = write(source, output, made_frames(source), EncoderOptions(encoder=encoder))
+def test_a_chroma_location_is_written_or_reported_as_lost(
+    tmp_path, encoder, container, pix_fmt
+):
+    source, output = (
+        described(pix_fmt, colour=TAGS),
+        tmp_path / f"a{SUFFIXES[container]}",
+    )
+    warnings = write(
+        source, output, made_frames(source), EncoderOptions(encoder=encoder)
+    )
     stored = read(output).info.video.colour.chroma_location == TAGS.chroma_location
-    lost = any(f"can't write where the chroma samples of {pix_fmt} lie" in each for each in warnings)
+    lost = any(
+        f"can't write where the chroma samples of {pix_fmt} lie" in each
+        for each in warnings
+    )
     assert stored != lost

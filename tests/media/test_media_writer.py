@@ -56,7 +56,10 @@ def test_a_file_gets_its_name_only_when_it_is_complete(tmp_path):
 
 
 def test_an_error_while_writing_leaves_nothing_behind(tmp_path):
-    with pytest.raises(RuntimeError, match="model"), writer_for(tmp_path / "a.mp4") as writer:
+    with (
+        pytest.raises(RuntimeError, match="model"),
+        writer_for(tmp_path / "a.mp4") as writer,
+    ):
         writer.write(made_frames(described())[0])
         raise RuntimeError("the model failed")
     assert list(tmp_path.iterdir()) == []
@@ -87,27 +90,40 @@ def test_the_input_is_never_the_output(link, tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_named(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(MediaError, match="can't be written to; choose another `output`"):
+    with pytest.raises(
+        MediaError, match="can't be written to; choose another `output`"
+    ):
         writer_for(tmp_path / "a.mp4")
 
 
 @pytest.mark.parametrize(
-    "count, message", [(0, "no frame was written"), (4, "4 frames were written, but 6 were expected")]
+    "count, message",
+    [(0, "no frame was written"), (4, "4 frames were written, but 6 were expected")],
 )
 def test_a_wrong_number_of_frames_is_an_error(count, message, tmp_path):
     with pytest.raises(MediaError, match=message):
-        write(described(), tmp_path / "a.mp4", made_frames(described())[:count], frames=6)
+        write(
+            described(), tmp_path / "a.mp4", made_frames(described())[:count], frames=6
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     "found, message",
     [
-        (muxer.Times(5, 15015, 0, 5005, 6006), "written 6 frames .* but the file reads as 5 frames"),
-        (muxer.Times(6, 15015, 0, 5005, 10), "written up to tick 6006, but the file ends at 10"),
+        (
+            muxer.Times(5, 15015, 0, 5005, 6006),
+            "written 6 frames .* but the file reads as 5 frames",
+        ),
+        (
+            muxer.Times(6, 15015, 0, 5005, 10),
+            "written up to tick 6006, but the file ends at 10",
+        ),
     ],
 )
-def test_a_file_that_reads_otherwise_than_written_is_discarded(tmp_path, monkeypatch, found, message):
+def test_a_file_that_reads_otherwise_than_written_is_discarded(
+    tmp_path, monkeypatch, found, message
+):
     monkeypatch.setattr(muxer, "read_times", lambda path, container: {"video": [found]})
     with pytest.raises(MediaError, match=message):
         write(described(), tmp_path / "a.mp4", made_frames(described()))
@@ -122,17 +138,28 @@ def test_a_file_that_reads_otherwise_than_written_is_discarded(tmp_path, monkeyp
     ],
 )
 def test_a_frame_that_does_not_fit_is_named(width, kind, message, tmp_path):
-    frame = Frame((np.zeros((48, width), kind), *(np.zeros((24, 32), kind) for _ in range(2))), 0)
-    with pytest.raises(MediaError, match=message), writer_for(tmp_path / "a.mp4") as writer:
+    frame = Frame(
+        (np.zeros((48, width), kind), *(np.zeros((24, 32), kind) for _ in range(2))), 0
+    )
+    with (
+        pytest.raises(MediaError, match=message),
+        writer_for(tmp_path / "a.mp4") as writer,
+    ):
         writer.write(frame)
 
 
 @pytest.mark.parametrize("lacking, is_kept", [(7, True), (300, False)])
 def test_the_end_may_lack_a_part_of_a_frame(tmp_path, monkeypatch, lacking, is_kept):
     monkeypatch.setattr(
-        muxer, "read_times", lambda *file: {"video": [muxer.Times(6, 15015, 0, 5005, 6006 - lacking)]}
+        muxer,
+        "read_times",
+        lambda *file: {"video": [muxer.Times(6, 15015, 0, 5005, 6006 - lacking)]},
     )
-    with nullcontext() if is_kept else pytest.raises(MediaError, match="but the file ends at"):
+    with (
+        nullcontext()
+        if is_kept
+        else pytest.raises(MediaError, match="but the file ends at")
+    ):
         write(described(), tmp_path / "a.mp4", made_frames(described()))
     assert bool([*tmp_path.iterdir()]) == is_kept
 
@@ -148,9 +175,14 @@ def test_two_frames_in_one_tick_are_an_error_in_mkv_but_not_in_mp4(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.webm"])
 def test_a_video_that_begins_before_0_is_moved_to_0_with_a_warning(name, tmp_path):
-    frames = made_frames(described(), [(pts - 2400, duration) for pts, duration in CONSTANT])
+    frames = made_frames(
+        described(), [(pts - 2400, duration) for pts, duration in CONSTANT]
+    )
     (warning,) = write(described(), tmp_path / name, frames)
-    assert "the video begins 0.100 s before 0, so all times were moved by 0.100 s" in warning
+    assert (
+        "the video begins 0.100 s before 0, so all times were moved by 0.100 s"
+        in warning
+    )
     result = read(tmp_path / name).frames
     assert result[0].pts == 0 and len(result) == len(CONSTANT)
 
@@ -175,7 +207,11 @@ LETTERS = extras(
 
 
 COPIES = [
-    *(("in.mp4", PLAIN, "out.mp4"), ("in.mp4", PLAIN, "out.mkv"), ("in.mkv", PLAIN, "out.mp4")),
+    *(
+        ("in.mp4", PLAIN, "out.mp4"),
+        ("in.mp4", PLAIN, "out.mkv"),
+        ("in.mkv", PLAIN, "out.mp4"),
+    ),
     ("in.mkv", LETTERS, "out.mkv"),
     ("in.mov", extras(audio=("pcm_s16le", "aac")), "out.mov"),
     ("in.mov", extras(audio=("pcm_s16le",)), "out.mkv"),
@@ -189,35 +225,55 @@ def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
     source = rich_video(tmp_path / origin, extras)
     before, after = copied(source, tmp_path / target)
     tick = 0 if target.endswith(("mp4", "mov")) else Fraction(1, 2000)
-    for index in [info.index for info in source.streams if info.kind in ("audio", "subtitle")]:
+    for index in [
+        info.index for info in source.streams if info.kind in ("audio", "subtitle")
+    ]:
         assert [data for data, _ in before[index]] == [data for data, _ in after[index]]
         assert all(
-            abs(old - new) <= tick for (_, old), (_, new) in zip(before[index], after[index], strict=True)
+            abs(old - new) <= tick
+            for (_, old), (_, new) in zip(before[index], after[index], strict=True)
         )
 
 
 @pytest.mark.parametrize(
     "origin, target",
-    [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mp4", "out.mkv"), ("in.mov", "out.mov")],
+    [
+        ("in.mp4", "out.mp4"),
+        ("in.mkv", "out.mkv"),
+        ("in.mp4", "out.mkv"),
+        ("in.mov", "out.mov"),
+    ],
 )
 def test_titles_languages_chapters_and_metadata_are_copied(origin, target, tmp_path):
     written = {"title": "A video", "artist": "Somebody", "com.example.key": "odd"}
     source = rich_video(
-        tmp_path / origin, extras(metadata=written, container={"movflags": "+use_metadata_tags"})
+        tmp_path / origin,
+        extras(metadata=written, container={"movflags": "+use_metadata_tags"}),
     )
     copied(source, tmp_path / target)
     with av.open(str(tmp_path / target)) as container:
         metadata, chapters = container.metadata, container.chapters()
-        assert [chapter["metadata"]["title"] for chapter in chapters] == ["part 1", "part 2"]
-        ends = [tuple(each[end] * each["time_base"] for end in ("start", "end")) for each in chapters]
+        assert [chapter["metadata"]["title"] for chapter in chapters] == [
+            "part 1",
+            "part 2",
+        ]
+        ends = [
+            tuple(each[end] * each["time_base"] for end in ("start", "end"))
+            for each in chapters
+        ]
         sound = container.streams.audio[0]
         assert sound.metadata["language"] == "ita"
         assert sound.metadata.get("title", sound.metadata.get("name")) == "Sound 0"
     assert ends == [(0, Fraction(20, 100)), (Fraction(20, 100), Fraction(48, 100))]
-    assert written.items() <= {key.lower(): value for key, value in metadata.items()}.items()
+    assert (
+        written.items()
+        <= {key.lower(): value for key, value in metadata.items()}.items()
+    )
 
 
-@pytest.mark.parametrize("targets", [("a.mp4",), ("a.mkv",), ("a.mkv", "b.mkv"), ("a.mkv", "b.mp4")])
+@pytest.mark.parametrize(
+    "targets", [("a.mp4",), ("a.mkv",), ("a.mkv", "b.mkv"), ("a.mkv", "b.mp4")]
+)
 def test_cover_art_stays_cover_art(targets, tmp_path):
     source = rich_video(tmp_path / "in.mp4", extras(cover=True))
     picture = [data for data, time in packets(tmp_path / "in.mp4")[3]]
@@ -234,8 +290,14 @@ def test_dispositions_and_attachments_are_copied_to_mkv(tmp_path):
     copied(source, tmp_path / "out.mkv")
     with av.open(str(tmp_path / "out.mkv")) as after:
         assert [int(stream.disposition) for stream in after.streams] == [4, 0, 0, 64, 0]
-        letters = next(stream for stream in after.streams if stream.type == "attachment")
-        assert (letters.name, letters.mimetype, letters.data) == ("letters.ttf", "font/ttf", b"glyphs" * 20)
+        letters = next(
+            stream for stream in after.streams if stream.type == "attachment"
+        )
+        assert (letters.name, letters.mimetype, letters.data) == (
+            "letters.ttf",
+            "font/ttf",
+            b"glyphs" * 20,
+        )
 
 
 OPUS, TEXT = extras(audio=("libopus",), font=True), extras(subtitles=("mov_text",))
@@ -270,7 +332,9 @@ def test_packets_are_copied_up_to_the_time_of_the_picture(tmp_path):
         copier.add(output, 1)
         copier.start()
         output.start_encoding()
-        early = [packet.dts * packet.time_base for packet in copier.up_to(Fraction(1, 10))]
+        early = [
+            packet.dts * packet.time_base for packet in copier.up_to(Fraction(1, 10))
+        ]
         late = [packet.dts * packet.time_base for packet in copier.up_to(None)]
     copier.close()
     assert max(early) <= Fraction(1, 10) < min(late)
@@ -286,7 +350,16 @@ def piped(source, frames, **more):
     return stream.getvalue()
 
 
-PIPED = ["yuv420p", "yuv422p", "yuv444p", "gray", "yuv420p10le", "yuv422p10le", "yuv444p12le", "gray16le"]
+PIPED = [
+    "yuv420p",
+    "yuv422p",
+    "yuv444p",
+    "gray",
+    "yuv420p10le",
+    "yuv422p10le",
+    "yuv444p12le",
+    "gray16le",
+]
 
 
 @pytest.mark.parametrize("pix_fmt", PIPED)
@@ -302,17 +375,22 @@ def test_a_y4m_pipe_holds_every_sample(pix_fmt, size):
     assert result[0].format.name == pix_fmt
     for output, decoded in zip(frames, result, strict=True):
         for plane, stored in zip(output.planes, decoded.planes, strict=True):
-            rows = np.frombuffer(stored, plane.dtype).reshape(stored.height, -1)[:, : stored.width]
+            rows = np.frombuffer(stored, plane.dtype).reshape(stored.height, -1)[
+                :, : stored.width
+            ]
             assert (rows == plane).all()
 
 
 @pytest.mark.parametrize(
-    "location, name", [(0, b"420jpeg"), (1, b"420mpeg2"), (2, b"420jpeg"), (3, b"420paldv")]
+    "location, name",
+    [(0, b"420jpeg"), (1, b"420mpeg2"), (2, b"420jpeg"), (3, b"420paldv")],
 )
 def test_the_header_of_a_pipe_states_the_chroma_location_and_the_range(location, name):
     from vidrestore.pixels.frames import ColourTags
 
-    header = piped(described(colour=ColourTags(range=2, chroma_location=location)), []).split(b"\n")[0]
+    header = piped(
+        described(colour=ColourTags(range=2, chroma_location=location)), []
+    ).split(b"\n")[0]
     assert b"C" + name + b" " in header
     assert header.endswith(b"XCOLORRANGE=FULL")
 
@@ -323,7 +401,9 @@ def test_a_varying_rate_is_refused_for_a_pipe_or_converted_to_a_given_rate():
         piped(source, made_frames(source, VARYING))
     with pytest.raises(MediaError, match="12 frames per second on average, 30 at most"):
         piped(described(rate=Fraction(12), base_rate=Fraction(30)), [])
-    frames = made_frames(source, [(0, 2000), (2000, 1000), (3000, 400), (3400, 600), (4000, 1000)])
+    frames = made_frames(
+        source, [(0, 2000), (2000, 1000), (3000, 400), (3400, 600), (4000, 1000)]
+    )
     data = piped(source, frames, rate=Fraction(24))
     luma = [part[: 64 * 48] for part in data.split(b"FRAME\n")[1:]]
     assert luma == [frames[number].planes[0].tobytes() for number in (0, 0, 1, 3, 4)]
@@ -337,7 +417,9 @@ def test_a_pipe_whose_reader_ended_is_an_error_with_the_reason():
             return super().write(data)
 
     output = Y4mOutput(Gone(), described())
-    with pytest.raises(MediaError, match="the y4m pipe broke .the program that read it ended"):
+    with pytest.raises(
+        MediaError, match="the y4m pipe broke .the program that read it ended"
+    ):
         for frame in made_frames(described()):
             output.write(frame)
     output.abort()
@@ -345,10 +427,15 @@ def test_a_pipe_whose_reader_ended_is_an_error_with_the_reason():
 
 def test_a_pipe_warns_of_the_streams_and_tags_that_it_leaves_out(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
-    assert str(pipe_warning(source)).endswith("; left out: attachments, audio, chapters, subtitles")
+    assert str(pipe_warning(source)).endswith(
+        "; left out: attachments, audio, chapters, subtitles"
+    )
     assert pipe_warning(described()) is None
     turned = str(pipe_warning(described(rotation=-90, content_light=(1000, 400))))
-    assert "the rotation by -90 degrees" in turned and "HDR's mastering display and light level" in turned
+    assert (
+        "the rotation by -90 degrees" in turned
+        and "HDR's mastering display and light level" in turned
+    )
 
 
 @pytest.mark.parametrize(
@@ -366,12 +453,18 @@ def test_display_sizes_have_the_exact_ratio(width, height, ratio, expected):
     assert Fraction(across, down) == Fraction(width, height) * ratio
 
 
-def test_the_aspect_of_the_picture_is_written_to_its_track_where_a_cover_comes_first(tmp_path):
+def test_the_aspect_of_the_picture_is_written_to_its_track_where_a_cover_comes_first(
+    tmp_path,
+):
     rich_video(tmp_path / "in.mp4", extras(cover=True))
-    (tmp_path / "in.mp4").write_bytes(with_tags_first((tmp_path / "in.mp4").read_bytes()))
+    (tmp_path / "in.mp4").write_bytes(
+        with_tags_first((tmp_path / "in.mp4").read_bytes())
+    )
     source = probe(str(tmp_path / "in.mp4"))
     assert source.streams[0].attached_picture
-    source = replace(source, video=replace(source.video, sample_aspect_ratio=Fraction(4, 3)))
+    source = replace(
+        source, video=replace(source.video, sample_aspect_ratio=Fraction(4, 3))
+    )
     copied(source, tmp_path / "out.mkv")
     assert probe(str(tmp_path / "out.mkv")).video.sample_aspect_ratio == Fraction(4, 3)
 
@@ -385,19 +478,33 @@ def with_tags_first(data: bytes) -> bytes:
             yield data[start + 4 : start + 8], start, end
             start = end
 
-    (begin, end), *_ = [(start + 8, stop) for name, start, stop in boxes(0, len(data)) if name == b"moov"]
-    inside = sorted(boxes(begin, end), key=lambda box: (box[0] != b"mvhd", box[0] != b"udta", box[1]))
-    return data[:begin] + b"".join(data[start:stop] for _, start, stop in inside) + data[end:]
+    (begin, end), *_ = [
+        (start + 8, stop)
+        for name, start, stop in boxes(0, len(data))
+        if name == b"moov"
+    ]
+    inside = sorted(
+        boxes(begin, end),
+        key=lambda box: (box[0] != b"mvhd", box[0] != b"udta", box[1]),
+    )
+    return (
+        data[:begin]
+        + b"".join(data[start:stop] for _, start, stop in inside)
+        + data[end:]
+    )
 
 
 @pytest.mark.parametrize(
     ("rate", "clock", "durations"),
     [
         (Fraction(24), 1000, {0: 42, 41: 42, 42: 42, 83: 83}),  # 41 2/3
-        (Fraction(300, 11), 30, {0: 1, 1: 1, 2: 2}),  # 1.1: frames of one tick, the last of two
+        # 1.1: frames of one tick, the last of two
+        (Fraction(300, 11), 30, {0: 1, 1: 1, 2: 2}),
         (Fraction(25), 1000, {0: 40, 40: 40, 39: 39, 41: 41}),
     ],
 )
-def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
+def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(
+    rate, clock, durations
+):
     video = replace(described().video, rate=rate, time_base=Fraction(1, clock))
     assert {inputs: full_duration(inputs, video) for inputs in durations} == durations

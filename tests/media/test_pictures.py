@@ -24,7 +24,9 @@ from vidrestore.media.reading.reader import VideoReader
         ((255, 0, 0), (81, 90, 240)),
     ],
 )
-def test_every_format_gives_three_full_planes_in_the_range_of_video(tmp_path, suffix, colour, expected):
+def test_every_format_gives_three_full_planes_in_the_range_of_video(
+    tmp_path, suffix, colour, expected
+):
     write_picture(tmp_path / f"a{suffix}", colour)
     planes = read_picture(tmp_path / f"a{suffix}")
     for plane, value in zip(planes, expected, strict=True):
@@ -32,7 +34,9 @@ def test_every_format_gives_three_full_planes_in_the_range_of_video(tmp_path, su
         assert np.abs(plane.astype(int) - value).max() <= 2
 
 
-@pytest.mark.parametrize("content", [b"", b"no picture at all", b"ffconcat version 1.0\nfile secret.png\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no picture at all", b"ffconcat version 1.0\nfile secret.png\n"]
+)
 @pytest.mark.parametrize("suffix", READABLE_SUFFIXES)
 def test_files_that_are_not_pictures_are_refused(tmp_path, suffix, content):
     path = tmp_path / f"a{suffix}"
@@ -43,21 +47,31 @@ def test_files_that_are_not_pictures_are_refused(tmp_path, suffix, content):
 
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_a_picture_is_read_by_its_content_and_not_by_its_suffix(tmp_path, kind):
-    named, other = tmp_path / f"a{kind}", tmp_path / ("a.jpg" if kind != ".jpg" else "a.png")
+    named, other = (
+        tmp_path / f"a{kind}",
+        tmp_path / ("a.jpg" if kind != ".jpg" else "a.png"),
+    )
     write_picture(named, (200, 100, 50))
     write_picture(other, (200, 100, 50), kind)
     assert np.array_equal(read_rgb(named), read_rgb(other))
     with VideoReader(str(named)) as reader, VideoReader(str(other)) as misnamed:
         assert not reader.warnings
-        assert any(f"though its name ends in {other.suffix}" in words for words in misnamed.warnings)
+        assert any(
+            f"though its name ends in {other.suffix}" in words
+            for words in misnamed.warnings
+        )
     with VideoReader(str(named)) as one, VideoReader(str(other)) as two:
         assert one.info.video.codec == two.info.video.codec
-        for plane, same in zip(next(one.frames()).planes, next(two.frames()).planes, strict=True):
+        for plane, same in zip(
+            next(one.frames()).planes, next(two.frames()).planes, strict=True
+        ):
             np.testing.assert_array_equal(plane, same)
 
 
 def test_names_of_other_files_and_missing_files_are_refused_as_pictures(tmp_path):
-    with pytest.raises(MediaError, match="a.gif: not a picture by its name; expected .jpg"):
+    with pytest.raises(
+        MediaError, match="a.gif: not a picture by its name; expected .jpg"
+    ):
         read_picture(tmp_path / "a.gif")
     with pytest.raises(MediaError, match="a.png: can't be read as a picture"):
         read_picture(tmp_path / "a.png")
@@ -76,7 +90,10 @@ def test_every_format_gives_rgb(tmp_path, suffix):
     write_picture(tmp_path / f"a{suffix}", (200, 90, 40))
     picture = read_rgb(tmp_path / f"a{suffix}")
     assert (picture.shape, picture.dtype) == ((3, 32, 48), np.uint8)
-    assert np.abs(picture.astype(int) - np.array([200, 90, 40])[:, None, None]).max() <= 6  # WebP is lossy
+    # WebP is lossy
+    assert (
+        np.abs(picture.astype(int) - np.array([200, 90, 40])[:, None, None]).max() <= 6
+    )
 
 
 def test_gray_pictures_give_three_equal_planes(tmp_path):
@@ -85,9 +102,13 @@ def test_gray_pictures_give_three_equal_planes(tmp_path):
     assert (read_rgb(tmp_path / "gray.png") == gray).all()
 
 
-def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(tmp_path):
+def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(
+    tmp_path,
+):
     frame = av.VideoFrame(32, 16, "yuvj420p")
-    luma, blue, red = (np.full(size, 128, np.uint8) for size in ((16, 32), (8, 16), (8, 16)))
+    luma, blue, red = (
+        np.full(size, 128, np.uint8) for size in ((16, 32), (8, 16), (8, 16))
+    )
     red[:, 8:] = 192
     for plane, samples in zip(frame.planes, (luma, blue, red), strict=True):
         rows = np.zeros((samples.shape[0], plane.line_size), np.uint8)
@@ -116,7 +137,9 @@ def test_a_jpeg_without_its_end_is_damaged(tmp_path):
     data = jpeg(tmp_path / "a.jpg")
     assert read_photo(tmp_path / "a.jpg") == (None, ())
     (tmp_path / "a.jpg").write_bytes(data[:-2])
-    assert "a.jpg: the marker of its end is missing" in read_photo(tmp_path / "a.jpg")[0]
+    assert (
+        "a.jpg: the marker of its end is missing" in read_photo(tmp_path / "a.jpg")[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,14 +166,23 @@ def animated_png(path: Path, count: int) -> None:
         stream = output.add_stream("apng", rate=25, width=16, height=16)
         stream.pix_fmt = "rgb24"
         for number in range(count):
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((16, 16, 3), 40 * number, np.uint8))))
+            output.mux(
+                stream.encode(
+                    av.VideoFrame.from_ndarray(
+                        np.full((16, 16, 3), 40 * number, np.uint8)
+                    )
+                )
+            )
         output.mux(stream.encode(None))
 
 
 @pytest.mark.parametrize("count", [2, 5])
 def test_an_animation_is_refused_as_a_picture_and_read_as_a_video(count, tmp_path):
     animated_png(tmp_path / "a.png", count)
-    with pytest.raises(MediaError, match=f"an animation of {count} pictures; give its name the suffix .apng"):
+    with pytest.raises(
+        MediaError,
+        match=f"an animation of {count} pictures; give its name the suffix .apng",
+    ):
         VideoReader(str(tmp_path / "a.png"))
     (tmp_path / "a.png").rename(tmp_path / "a.apng")
     assert len(frames_of(tmp_path / "a.apng")) == count
@@ -162,7 +194,9 @@ def test_an_animation_of_one_picture_is_a_picture(tmp_path):
 
 
 @pytest.mark.parametrize("kind, pages", [(0, 2), (1, 1), (4, 1)])
-def test_further_pages_are_refused_but_not_smaller_copies_and_masks(kind, pages, tmp_path):
+def test_further_pages_are_refused_but_not_smaller_copies_and_masks(
+    kind, pages, tmp_path
+):
     """A second directory that is the first once more, but for its kind (NewSubfileType, tag 254)."""
     path = tmp_path / "a.tiff"
     write_picture(path, (200, 100, 50))
@@ -171,7 +205,11 @@ def test_further_pages_are_refused_but_not_smaller_copies_and_masks(kind, pages,
     (count,) = struct.unpack_from("<H", data, place)
     entries = data[place + 14 : place + 2 + 12 * count]  # after that of the kind
     further = struct.pack("<HHHII", count, 254, 4, 1, kind) + entries
-    linked = data[: place + 2 + 12 * count] + struct.pack("<I", len(data)) + data[place + 6 + 12 * count :]
+    linked = (
+        data[: place + 2 + 12 * count]
+        + struct.pack("<I", len(data))
+        + data[place + 6 + 12 * count :]
+    )
     path.write_bytes(linked + further + bytes(4))
     if pages == 1:
         assert len(frames_of(path)) == 1
@@ -181,10 +219,18 @@ def test_further_pages_are_refused_but_not_smaller_copies_and_masks(kind, pages,
 
 
 def test_an_animated_webp_is_refused_as_an_animation(tmp_path):
-    chunk = b"VP8X" + struct.pack("<I", 10) + b"\x02" + bytes(3) + bytes.fromhex("0f00000f0000")
+    chunk = (
+        b"VP8X"
+        + struct.pack("<I", 10)
+        + b"\x02"
+        + bytes(3)
+        + bytes.fromhex("0f00000f0000")
+    )
     path = tmp_path / "a.webp"
     path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk)
-    with pytest.raises(MediaError, match="an animation, which can't be decoded; convert it"):
+    with pytest.raises(
+        MediaError, match="an animation, which can't be decoded; convert it"
+    ):
         VideoReader(str(path))
 
 
@@ -195,7 +241,8 @@ def test_an_empty_segment_of_notes_is_no_damage(tmp_path, marker):
     with VideoReader(str(path)) as reader:
         expected = next(reader.frames()).planes
     start, rest = path.read_bytes()[:2], path.read_bytes()[2:]
-    path.write_bytes(start + bytes([0xFF, marker, 0, 2]) + rest)  # its length is that of the length alone
+    # its length is that of the length alone
+    path.write_bytes(start + bytes([0xFF, marker, 0, 2]) + rest)
     with VideoReader(str(path)) as reader:
         for plane, before in zip(next(reader.frames()).planes, expected, strict=True):
             np.testing.assert_array_equal(plane, before)

@@ -7,7 +7,15 @@ import av
 import numpy as np
 import pytest
 from sample_videos import copy_packets, encoded, video_frame, write_video
-from scanned_videos import NTSC, SIZE, apart, interlaced, moments, telecined, write_frames
+from scanned_videos import (
+    NTSC,
+    SIZE,
+    apart,
+    interlaced,
+    moments,
+    telecined,
+    write_frames,
+)
 from written_videos import frames_of
 
 import vidrestore
@@ -24,7 +32,11 @@ def read(path, start=None, stop=None, **options):
     """Luma of the frames, with their times and what their scan is called."""
     with VideoReader(str(path), **{"scan": "auto", **options}) as reader:
         frames = list(reader.frames(start, stop))
-        return [frame.planes[0] for frame in frames], [frame.pts for frame in frames], reader.scan.in_words
+        return (
+            [frame.planes[0] for frame in frames],
+            [frame.pts for frame in frames],
+            reader.scan.in_words,
+        )
 
 
 def same(frames, others):
@@ -37,7 +49,9 @@ def same(frames, others):
 @pytest.mark.parametrize("top", [True, False])
 def test_film_in_fields_is_whole_again_however_it_is_marked(tmp_path, order, top):
     pictures = moments(24)
-    result, times, words = read(write_frames(tmp_path / "in.mkv", telecined(pictures, top), order=order))
+    result, times, words = read(
+        write_frames(tmp_path / "in.mkv", telecined(pictures, top), order=order)
+    )
     assert same(result, pictures)
     assert words == "film, 4 frames of 5 (fields repeat as in 3:2 pulldown)"
     for time, number in zip(times, count()):  # quarters of a millisecond
@@ -48,14 +62,24 @@ def test_film_in_fields_is_whole_again_however_it_is_marked(tmp_path, order, top
 def test_film_with_noise_of_each_field_has_24_different_frames_of_30(tmp_path, sigma):
     random = np.random.default_rng(1)
     clean = moments(24)
-    noisy = [np.clip(frame + random.normal(0, sigma, SIZE), 0, 255) for frame in telecined(clean)]
-    result, _, _ = read(write_frames(tmp_path / "in.mkv", [frame.astype(np.uint8) for frame in noisy]))
+    noisy = [
+        np.clip(frame + random.normal(0, sigma, SIZE), 0, 255)
+        for frame in telecined(clean)
+    ]
+    result, _, _ = read(
+        write_frames(tmp_path / "in.mkv", [frame.astype(np.uint8) for frame in noisy])
+    )
     distances = np.array(
-        [[np.abs(frame - picture.astype(float)).mean() for picture in clean] for frame in result]
+        [
+            [np.abs(frame - picture.astype(float)).mean() for picture in clean]
+            for frame in result
+        ]
     )
     assert [*distances.argmin(1)] == [*range(24)]
     assert distances.min(1).max() < sigma, "no field of another moment"
-    assert not any(np.array_equal(one[0::2], other[0::2]) for one, other in pairwise(result))
+    assert not any(
+        np.array_equal(one[0::2], other[0::2]) for one, other in pairwise(result)
+    )
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
@@ -63,7 +87,9 @@ def test_any_part_of_film_has_the_frames_of_the_whole(tmp_path, suffix):
     path = write_frames(tmp_path / f"in{suffix}", telecined(moments(24)))
     frames, times, _ = read(path)
     for first in range(len(times)):
-        part, part_times, _ = read(path, times[first], times[min(first + 3, len(times) - 1)])
+        part, part_times, _ = read(
+            path, times[first], times[min(first + 3, len(times) - 1)]
+        )
         stop = first + len(part)
         assert part_times == times[first:stop] and same(part, frames[first:stop])
         assert len(part) == min(3, len(times) - 1 - first)
@@ -74,9 +100,13 @@ def test_restored_film_lasts_as_long_as_its_sound(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     write_frames(source, telecined(moments(24)), sound=True)
     events: list[Event] = []
-    vidrestore.restore(source, output, task="<identity>", encoder=LOSSLESS, on_event=events.append)
+    vidrestore.restore(
+        source, output, task="<identity>", encoder=LOSSLESS, on_event=events.append
+    )
     (planned,) = (event for event in events if isinstance(event, Planned))
-    assert planned.frames == 24 and planned.details["decisions"]["scan"].startswith("film, 4 frames of 5")
+    assert planned.frames == 24 and planned.details["decisions"]["scan"].startswith(
+        "film, 4 frames of 5"
+    )
     with VideoReader(str(output)) as reader, VideoReader(str(source)) as before:
         result, video = list(reader.frames()), reader.info.video
         stored = list(before.frames())
@@ -86,10 +116,13 @@ def test_restored_film_lasts_as_long_as_its_sound(tmp_path, suffix):
     tick = video.time_base
     assert abs((result[-1].pts + result[-1].duration) * tick - end) <= Fraction(1, 500)
     assert all(
-        abs(frame.pts * tick - number * 1 / (NTSC * 4 / 5)) < 0.001 for number, frame in enumerate(result)
+        abs(frame.pts * tick - number * 1 / (NTSC * 4 / 5)) < 0.001
+        for number, frame in enumerate(result)
     )
     with av.open(str(output)) as one, av.open(str(source)) as other:
-        sounds = ([bytes(packet) for packet in each.demux(audio=0)] for each in (one, other))
+        sounds = (
+            [bytes(packet) for packet in each.demux(audio=0)] for each in (one, other)
+        )
         assert next(sounds) == next(sounds)
 
 
@@ -97,9 +130,16 @@ def test_a_part_of_film_by_its_time_is_that_of_the_whole(tmp_path):
     source = write_frames(tmp_path / "in.mkv", telecined(moments(24)))
     settings = {"task": "<identity>", "encoder": LOSSLESS}
     vidrestore.restore(
-        source, tmp_path / "out.mkv", **settings, start=Fraction(1, 3), duration=Fraction(1, 4)
+        source,
+        tmp_path / "out.mkv",
+        **settings,
+        start=Fraction(1, 3),
+        duration=Fraction(1, 4),
     )
-    assert same([frame.planes[0] for frame in frames_of(tmp_path / "out.mkv")], moments(24)[8:14])
+    assert same(
+        [frame.planes[0] for frame in frames_of(tmp_path / "out.mkv")],
+        moments(24)[8:14],
+    )
 
 
 @pytest.mark.parametrize("extra", [1, 2, 3, 4])
@@ -112,7 +152,11 @@ def test_frames_after_the_last_whole_cycle_of_film_all_stay(tmp_path, extra):
 
 def test_video_within_film_keeps_every_frame_at_its_time(tmp_path):
     pictures = moments(48)
-    frames = telecined(pictures[:16]) + interlaced(pictures[16:36]) + telecined(pictures[36:])
+    frames = (
+        telecined(pictures[:16])
+        + interlaced(pictures[16:36])
+        + telecined(pictures[36:])
+    )
     path = write_frames(tmp_path / "in.mkv", frames)
     result, times, _ = read(path, scan="film")
     assert len(result) == 16 + 10 + 12
@@ -129,24 +173,33 @@ def test_a_hole_in_film_shifts_no_frame_after_it(tmp_path):
     write_frames(path, frames)
     times = [frame.pts for frame in frames_of(path)]
     holed = copy_packets(
-        path, tmp_path / "holed.mkv", lambda packet: [packet] * (packet.pts not in times[7:9])
+        path,
+        tmp_path / "holed.mkv",
+        lambda packet: [packet] * (packet.pts not in times[7:9]),
     )
     found, _, _ = read(holed, scan="film")
     assert same(found[-12:], moments(24)[-12:])
 
 
 @pytest.mark.parametrize("rate", [Fraction(25), NTSC])
-def test_both_fields_of_one_moment_are_left_alone_though_marked_interlaced(tmp_path, rate):
+def test_both_fields_of_one_moment_are_left_alone_though_marked_interlaced(
+    tmp_path, rate
+):
     pictures = moments(24)
     path = write_frames(tmp_path / "in.mkv", pictures, rate, order="tt")
     result, times, words = read(path)
     assert same(result, pictures) and len(times) == 24
-    assert words == "frames left whole (marked interlaced, but both fields show one moment)"
+    assert (
+        words
+        == "frames left whole (marked interlaced, but both fields show one moment)"
+    )
 
 
 def test_fields_of_a_moment_in_two_frames_are_paired_anew(tmp_path):
     pictures = moments(24)
-    result, _, words = read(write_frames(tmp_path / "in.mkv", apart(pictures), Fraction(25)))
+    result, _, words = read(
+        write_frames(tmp_path / "in.mkv", apart(pictures), Fraction(25))
+    )
     assert same(result[1:], pictures[1:-1]) and "a moment lie in two frames" in words
 
 
@@ -155,14 +208,25 @@ def test_film_and_video_by_turns_keep_every_frame_of_film(tmp_path):
     frames = telecined(pictures[:16]) + interlaced(pictures[16:36])
     path = write_frames(tmp_path / "in.mkv", frames)
     result, _, words = read(path)
-    assert words == "fields matched, deinterlaced where they differ (whole frames and fields take turns)"
+    assert (
+        words
+        == "fields matched, deinterlaced where they differ (whole frames and fields take turns)"
+    )
     assert len(result) == 30
     assert {
-        index for frame in result[:20] for index, picture in enumerate(pictures) if (frame == picture).all()
+        index
+        for frame in result[:20]
+        for index, picture in enumerate(pictures)
+        if (frame == picture).all()
     } == {*range(16)}
-    combed = sum(np.array_equal(frame, other) for frame, other in zip(result[20:], frames[20:], strict=True))
+    combed = sum(
+        np.array_equal(frame, other)
+        for frame, other in zip(result[20:], frames[20:], strict=True)
+    )
     assert combed == 0
-    assert [frame.real_rows for frame in frames_of(path, scan="auto")] == [None] * 20 + [0] * 10
+    assert [frame.real_rows for frame in frames_of(path, scan="auto")] == [
+        None
+    ] * 20 + [0] * 10
 
 
 @pytest.mark.parametrize("top", [True, False])
@@ -174,12 +238,17 @@ def test_measured_fields_overrule_marks_of_the_other_order(tmp_path, top):
     one, other = ("top", "bottom") if top else ("bottom", "top")
     assert f"marked {other} field first, but the {one} field is earlier" in words
     places = [
-        np.argmin([np.abs(frame - picture.astype(float)).mean() for picture in pictures]) for frame in result
+        np.argmin(
+            [np.abs(frame - picture.astype(float)).mean() for picture in pictures]
+        )
+        for frame in result
     ]
     assert places == [*range(28)]
 
 
-@pytest.mark.parametrize("count, step, sigma", [(14, 6, 12), (14, 0.4, 0), (24, 0.4, 6), (5, 2, 0)])
+@pytest.mark.parametrize(
+    "count, step, sigma", [(14, 6, 12), (14, 0.4, 0), (24, 0.4, 6), (5, 2, 0)]
+)
 def test_short_calm_and_noisy_fields_are_found(tmp_path, count, step, sigma):
     frames = interlaced(moments(2 * count, step, sigma))
     _, _, words = read(write_frames(tmp_path / "in.mkv", frames, Fraction(25)))
@@ -189,7 +258,10 @@ def test_short_calm_and_noisy_fields_are_found(tmp_path, count, step, sigma):
 def coded(pictures):
     """Luma of pictures behind MPEG-4 of progressive blocks."""
     chroma = np.full((SIZE[0] // 2, SIZE[1] // 2), 128, np.uint8)
-    frames = [video_frame("yuv420p", (luma, chroma, chroma), pts) for pts, luma in enumerate(pictures)]
+    frames = [
+        video_frame("yuv420p", (luma, chroma, chroma), pts)
+        for pts, luma in enumerate(pictures)
+    ]
     decoder = av.CodecContext.create("mpeg4", "r")
     packets = [*encoded("mpeg4", frames, {"b": "400000"}), None]
     results = [frame for packet in packets for frame in decoder.decode(packet)]
@@ -208,7 +280,11 @@ def test_drawn_shapes_that_move_by_whole_rows_are_not_fields():
     pictures = []
     for number in range(16):
         picture = np.full((240, 320), 60, np.float32)
-        for top, left, height, value in ((20, 20, 40, 200), (21, 120, 40, 130), (60, 220, 41, 180)):
+        for top, left, height, value in (
+            (20, 20, 40, 200),
+            (21, 120, 40, 130),
+            (60, 220, 41, 180),
+        ):
             picture[top + 2 * number :, left : left + 70][:height] = value
         pictures.append(picture)
     look = look_at(iter(pictures))
@@ -253,7 +329,8 @@ def test_the_lowest_lines_of_a_tape_take_no_part(tmp_path):
     frames = []
     for number, picture in enumerate(interlaced(moments(28, 0.4))):
         frame = np.tile(picture, (2, 1))
-        frame[-10:] = 255 * ((np.arange(160) // 9 + number) % 2)  # the same skew in both fields
+        # the same skew in both fields
+        frame[-10:] = 255 * ((np.arange(160) // 9 + number) % 2)
         frames.append(frame)
     _, _, words = read(write_frames(tmp_path / "in.mkv", frames, Fraction(25)))
     assert words == "deinterlaced (looks interlaced, top field first)"
@@ -262,15 +339,27 @@ def test_the_lowest_lines_of_a_tape_take_no_part(tmp_path):
 def test_noise_of_small_still_pictures_is_never_taken_for_fields():
     for seed in range(120):
         random = np.random.default_rng(seed)
-        look = look_at(iter(random.normal(128, 12, (11 + 5 * (seed % 2), 64, 40)).astype(np.float32)))
+        look = look_at(
+            iter(
+                random.normal(128, 12, (11 + 5 * (seed % 2), 64, 40)).astype(np.float32)
+            )
+        )
         assert look is None or look.kind == "whole"
 
 
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        ({"scan": "film", "double_rate": True}, OptionError, "leave out that, or `scan=film`"),
-        ({"scan": "progressive", "double_rate": True}, OptionError, "leave out that, or `scan=progressive`"),
+        (
+            {"scan": "film", "double_rate": True},
+            OptionError,
+            "leave out that, or `scan=film`",
+        ),
+        (
+            {"scan": "progressive", "double_rate": True},
+            OptionError,
+            "leave out that, or `scan=progressive`",
+        ),
         ({"double_rate": True}, OptionError, "the video is film.*leave it out"),
     ],
 )
@@ -281,7 +370,14 @@ def test_film_has_no_frame_for_each_field(tmp_path, options, error, message):
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
 
 
-def test_film_in_pixels_that_cannot_be_matched_is_deinterlaced_and_refused_if_forced(tmp_path):
-    write_video(tmp_path / "in.mkv", 6, pix_fmt="yuv422p10le", options={"field_order": "tt"})
-    with pytest.raises(MediaError, match="fields of yuv422p10le can't be matched, only those of.*convert it"):
+def test_film_in_pixels_that_cannot_be_matched_is_deinterlaced_and_refused_if_forced(
+    tmp_path,
+):
+    write_video(
+        tmp_path / "in.mkv", 6, pix_fmt="yuv422p10le", options={"field_order": "tt"}
+    )
+    with pytest.raises(
+        MediaError,
+        match="fields of yuv422p10le can't be matched, only those of.*convert it",
+    ):
         VideoReader(str(tmp_path / "in.mkv"), scan="film")

@@ -44,7 +44,9 @@ def captioned_video(path: Path, place: int = 0, count: int = 5) -> Path:
     return copy_packets(plain, path, captioned)
 
 
-@pytest.mark.parametrize("profile, full_range, refused", [(0, 1, True), (0, 0, False), (1, 1, False)])
+@pytest.mark.parametrize(
+    "profile, full_range, refused", [(0, 1, True), (0, 0, False), (1, 1, False)]
+)
 def test_dolby_vision_without_a_base_layer_that_others_show_is_refused(
     tmp_path, monkeypatch, profile, full_range, refused
 ):
@@ -53,10 +55,16 @@ def test_dolby_vision_without_a_base_layer_that_others_show_is_refused(
     """
     write_video(tmp_path / "in.mkv", 2)
     header = bytes([2, 0, 18, 0, profile, 6, 0, 0, 23, 1, full_range])
-    metadata = {"DOVI_METADATA": struct.pack("@N", 64).ljust(64, b"\0") + header + bytes(8)}
-    monkeypatch.setattr(probing, "read_side_data", lambda *given: read_side_data(*given) | metadata)
+    metadata = {
+        "DOVI_METADATA": struct.pack("@N", 64).ljust(64, b"\0") + header + bytes(8)
+    }
+    monkeypatch.setattr(
+        probing, "read_side_data", lambda *given: read_side_data(*given) | metadata
+    )
     if refused:
-        with pytest.raises(MediaError, match="in.mkv: Dolby Vision of profile 5.*HDR10"):
+        with pytest.raises(
+            MediaError, match="in.mkv: Dolby Vision of profile 5.*HDR10"
+        ):
             probe(str(tmp_path / "in.mkv"))
     else:
         assert "DOVI_METADATA" in probe(str(tmp_path / "in.mkv")).video.side_data
@@ -64,16 +72,23 @@ def test_dolby_vision_without_a_base_layer_that_others_show_is_refused(
 
 @pytest.mark.parametrize("place, count", [(0, 5), (20, 40)], ids=["first", "late"])
 def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path, place, count):
-    source, output = captioned_video(tmp_path / "in.mkv", place, count), tmp_path / "out.mkv"
+    source, output = (
+        captioned_video(tmp_path / "in.mkv", place, count),
+        tmp_path / "out.mkv",
+    )
     assert ("A53_CC" in probe(str(source)).video.side_data) == (place == 0)
     events: list[Event] = []
-    summary = vidrestore.restore(source, output, task="<identity>", on_event=events.append)
+    summary = vidrestore.restore(
+        source, output, task="<identity>", on_event=events.append
+    )
     assert summary.exit_code == 0
     assert [event.message for event in events if isinstance(event, Warned)] == [
         "the source carries closed captions, which encoding it again leaves out"
     ]
     with pytest.raises(PlanError, match="closed captions.*leave `strict` out"):
-        vidrestore.restore(source, tmp_path / "strict.mkv", task="<identity>", strict=True)
+        vidrestore.restore(
+            source, tmp_path / "strict.mkv", task="<identity>", strict=True
+        )
     assert not (tmp_path / "strict.mkv").exists()
 
 
@@ -81,20 +96,30 @@ def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path, place,
     "names, words",
     [
         ({"DYNAMIC_HDR_PLUS"}, "HDR10+"),
-        ({"DOVI_METADATA", "DOVI_RPU_BUFFER", "A53_CC"}, "Dolby Vision, closed captions"),
+        (
+            {"DOVI_METADATA", "DOVI_RPU_BUFFER", "A53_CC"},
+            "Dolby Vision, closed captions",
+        ),
         ({"ALPHA_LAYER"}, "the transparency"),
     ],
 )
 def test_lost_side_data_is_named_and_strict_refuses_it(names, words):
     source = described("yuv420p10le", side_data=frozenset(names))
-    assert f"the source carries {words}" in str(lost_warning(source, X265, strict=False))
+    assert f"the source carries {words}" in str(
+        lost_warning(source, X265, strict=False)
+    )
     with pytest.raises(PlanError, match="leave `strict` out"):
         lost_warning(source, X265, strict=True)
 
 
 def test_side_data_that_is_written_or_of_no_use_does_not_count_as_lost():
     written = frozenset(
-        {"SEI_UNREGISTERED", "DISPLAYMATRIX", "MASTERING_DISPLAY_METADATA", "FILM_GRAIN_PARAMS"}
+        {
+            "SEI_UNREGISTERED",
+            "DISPLAYMATRIX",
+            "MASTERING_DISPLAY_METADATA",
+            "FILM_GRAIN_PARAMS",
+        }
     )
     assert lost_warning(described(side_data=written), X265, strict=True) is None
 
@@ -111,8 +136,13 @@ def test_packets_of_the_sound_that_are_marked_corrupt_are_damage(tmp_path):
     long_video(source, sound="mp2", times=list(range(0, 2000, 500)))
     data = bytearray(source.read_bytes())
     places = range(0, len(data), 188)
-    continued = [at for at in places if int.from_bytes(data[at + 1 : at + 3], "big") & 0x5FFF == 0x101]
-    data[continued[9] + 1] |= 0x80  # the bit that a receiver sets where it could not correct the packet
+    continued = [
+        at
+        for at in places
+        if int.from_bytes(data[at + 1 : at + 3], "big") & 0x5FFF == 0x101
+    ]
+    # the bit that a receiver sets where it could not correct the packet
+    data[continued[9] + 1] |= 0x80
     source.write_bytes(data)
     summary = vidrestore.restore(source, tmp_path / "out.mkv", task="<identity>")
     assert summary.exit_code == 4
@@ -129,7 +159,9 @@ def test_other_streams_that_break_off_are_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(StreamCopier, "_seek", broken)
     summary = vidrestore.restore(source, output, task="<identity>")
     assert summary.exit_code == 4 and output.exists()
-    assert "the source is damaged: the sound and other streams break off" in (summary.damage or "")
+    assert "the source is damaged: the sound and other streams break off" in (
+        summary.damage or ""
+    )
 
 
 def test_colour_profiles_that_have_a_name_are_seen_and_nothing_is_freed_twice(tmp_path):
@@ -138,7 +170,11 @@ def test_colour_profiles_that_have_a_name_are_seen_and_nothing_is_freed_twice(tm
     profile = b"iCCP" + b"sRGB\0\0" + zlib.compress(bytes(300))
     data = picture.read_bytes()
     after_header = 8 + 25
-    chunk = struct.pack(">I", len(profile) - 4) + profile + struct.pack(">I", zlib.crc32(profile))
+    chunk = (
+        struct.pack(">I", len(profile) - 4)
+        + profile
+        + struct.pack(">I", zlib.crc32(profile))
+    )
     picture.write_bytes(data[:after_header] + chunk + data[after_header:])
     code = (  # in a process of its own, which memory freed twice would kill
         "import gc, sys\nfrom vidrestore.media.reading.reader import VideoReader\n"

@@ -20,14 +20,18 @@ from vidrestore.media.formats.source import Source, Target
         ("photo.JPG", False, False, True, "image2"),
     ],
 )
-def test_the_kind_of_an_output_follows_from_its_name(name, is_pipe, is_pattern, holds_pictures, container):
+def test_the_kind_of_an_output_follows_from_its_name(
+    name, is_pipe, is_pattern, holds_pictures, container
+):
     target = Target(name)
     facts = target.is_pipe, target.is_pattern, target.holds_pictures, target.container
     assert facts == (is_pipe, is_pattern, holds_pictures, container)
     assert str(target) == name
 
 
-@pytest.mark.parametrize("name, match", [("a.avi", "the suffix '.avi' is not one"), ("a", "has no suffix")])
+@pytest.mark.parametrize(
+    "name, match", [("a.avi", "the suffix '.avi' is not one"), ("a", "has no suffix")]
+)
 def test_an_output_without_a_known_container_is_refused(name, match):
     with pytest.raises(MediaError, match=match):
         _ = Target(name).container

@@ -47,11 +47,17 @@ def written(path: Path, frames: int = 12, **options: str) -> Path:
         video = container.add_stream(video_codec, rate=25, width=176, height=144)
         video.pix_fmt = {"gif": "rgb8", "apng": "rgb24"}.get(video_codec, "yuv420p")
         video.codec_context.gop_size = 4
-        sound = container.add_stream(sound_codec, rate=48000, layout="stereo") if sound_codec else None
+        sound = (
+            container.add_stream(sound_codec, rate=48000, layout="stereo")
+            if sound_codec
+            else None
+        )
         if sound:
             sound.bit_rate = 128_000
         for number in range(frames):
-            picture = av.VideoFrame.from_ndarray(noise.integers(0, 255, (144, 176, 3), np.uint8), "rgb24")
+            picture = av.VideoFrame.from_ndarray(
+                noise.integers(0, 255, (144, 176, 3), np.uint8), "rgb24"
+            )
             picture.pts = number
             container.mux(video.encode(picture))
         if sound:
@@ -62,14 +68,22 @@ def written(path: Path, frames: int = 12, **options: str) -> Path:
 
 def packet_places(path: Path) -> list[int]:
     with av.open(path) as container:
-        return sorted({packet.pos for packet in container.demux() if packet.size and (packet.pos or 0) > 0})
+        return sorted(
+            {
+                packet.pos
+                for packet in container.demux()
+                if packet.size and (packet.pos or 0) > 0
+            }
+        )
 
 
 @cache
 def of_kind(kind: str) -> bytes:
     fragments = {"movflags": "frag_keyframe+empty_moov"} if kind == "fragmented" else {}
     with TemporaryDirectory() as folder:
-        return written(Path(folder, f"a.{'mp4' if fragments else kind}"), **fragments).read_bytes()
+        return written(
+            Path(folder, f"a.{'mp4' if fragments else kind}"), **fragments
+        ).read_bytes()
 
 
 @pytest.fixture(params=sorted({*KINDS, "fragmented"}))
@@ -87,7 +101,9 @@ def test_the_structure_of_a_complete_file_is_not_broken(whole):
         assert list(broken_structure(str(whole))) == []
 
 
-@pytest.mark.parametrize("whole", sorted({*KINDS, "fragmented"} - {"ts", "mpg"}), indirect=True)
+@pytest.mark.parametrize(
+    "whole", sorted({*KINDS, "fragmented"} - {"ts", "mpg"}), indirect=True
+)
 def test_a_file_that_was_cut_where_a_packet_begins_is_found_cut(whole):
     data, places = whole.read_bytes(), packet_places(whole)
     for place in {*places[1:-1:5], places[-1]}:
@@ -95,7 +111,9 @@ def test_a_file_that_was_cut_where_a_packet_begins_is_found_cut(whole):
         assert list(broken_structure(str(whole))), f"cut at {place} of {len(data)}"
 
 
-@pytest.mark.parametrize("whole", sorted({*KINDS, "fragmented"} - {"gif", "mp4"}), indirect=True)
+@pytest.mark.parametrize(
+    "whole", sorted({*KINDS, "fragmented"} - {"gif", "mp4"}), indirect=True
+)
 def test_bytes_that_are_missing_in_the_middle_are_found(whole):
     data = whole.read_bytes()
     middle = len(data) // 2
@@ -105,14 +123,17 @@ def test_bytes_that_are_missing_in_the_middle_are_found(whole):
 
 def asf_packet(data: bytes) -> int:
     """A place within the third packet of ASF."""
-    (size,) = struct.unpack_from("<I", data, data.index(bytes.fromhex("a1dcab8c47a9cf11")) + 92)
+    (size,) = struct.unpack_from(
+        "<I", data, data.index(bytes.fromhex("a1dcab8c47a9cf11")) + 92
+    )
     return data.index(bytes.fromhex("3626b2758e66cf11")) + 50 + 2 * size + 3
 
 
 @pytest.mark.parametrize(
     "whole, place, length",
     [
-        ("fragmented", lambda data: data.index(b"moof", len(data) // 2) - 200, 400),  # over its border
+        # over its border
+        ("fragmented", lambda data: data.index(b"moof", len(data) // 2) - 200, 400),
         ("mp4", lambda data: data.rindex(b"trak") - 4, 100),
         ("wmv", asf_packet, 697),
     ],
@@ -144,7 +165,9 @@ def essence(data: bytes) -> int:
         ("mkv", lambda data: data.index(b"\x16\x54\xae\x6b") + 12, bytes(4), "matroska,webm: "),
     ],
 )  # fmt: skip
-def test_a_few_wrong_bytes_where_a_packet_begins_are_found_when_it_was_read(tmp_path, kind, place, by, sign):
+def test_a_few_wrong_bytes_where_a_packet_begins_are_found_when_it_was_read(
+    tmp_path, kind, place, by, sign
+):
     data = of_kind(kind)
     path, start = tmp_path / f"wrong.{kind.replace('fragmented', 'mp4')}", place(data)
     path.write_bytes(data[:start] + by + data[start + len(by) :])
@@ -160,7 +183,11 @@ def packets() -> list[bytes]:
 
 
 def of_stream(packets: list[bytes], pid: int) -> list[int]:
-    return [at for at, each in enumerate(packets) if int.from_bytes(each[1:3], "big") & 0x1FFF == pid]
+    return [
+        at
+        for at, each in enumerate(packets)
+        if int.from_bytes(each[1:3], "big") & 0x1FFF == pid
+    ]
 
 
 @pytest.mark.parametrize("pid", [0x100, 0x101])
@@ -179,7 +206,9 @@ def test_repeated_packets_and_joined_recordings_are_not_damage(tmp_path, packets
     assert list(broken_structure(str(path))) == []
 
 
-def test_hidden_frames_of_vp8_with_the_time_of_the_one_before_are_neither_damage_nor_frames(tmp_path):
+def test_hidden_frames_of_vp8_with_the_time_of_the_one_before_are_neither_damage_nor_frames(
+    tmp_path,
+):
     data, frames = of_kind("ivf"), list[bytes]()
     path, place = tmp_path / "hidden.ivf", 32
     while place < len(data):
@@ -190,7 +219,9 @@ def test_hidden_frames_of_vp8_with_the_time_of_the_one_before_are_neither_damage
     parts = [(time, frame) for time, frame in enumerate(frames)]
     parts[6:6] = [(5, hidden)] * 3
     blocks = (struct.pack("<IQ", len(frame), time) + frame for time, frame in parts)
-    path.write_bytes(data[:24] + struct.pack("<I", len(parts)) + data[28:32] + b"".join(blocks))
+    path.write_bytes(
+        data[:24] + struct.pack("<I", len(parts)) + data[28:32] + b"".join(blocks)
+    )
     with VideoReader(str(path)) as reader:
         assert [frame.pts for frame in reader.frames()] == [*range(12)]
     assert not reader.damage.found
@@ -200,13 +231,16 @@ def test_realmedia_that_was_written_to_a_pipe_is_not_damaged(tmp_path):
     path = written(tmp_path / "live.rm")
     data = path.read_bytes()
     length = data.index(b"DATA") + 4
-    path.write_bytes(data[:length] + (18).to_bytes(4) + data[length + 4 :])  # of its head alone
+    # of its head alone
+    path.write_bytes(data[:length] + (18).to_bytes(4) + data[length + 4 :])
     assert list(broken_structure(str(path))) == []
 
 
 def with_encoding(path, encoding, track=2):
     """Write Matroska whose sound, or video, is said to be encoded so; the packets stay as they are."""
-    with av.open(path, "w", format="matroska", container_options={"write_crc32": "0"}) as container:
+    with av.open(
+        path, "w", format="matroska", container_options={"write_crc32": "0"}
+    ) as container:
         video = container.add_stream("mpeg4", rate=25, width=64, height=48)
         sound = container.add_stream("pcm_s16le", rate=8000, layout="mono")
         container.mux(video.encode(av.VideoFrame(64, 48, "yuv420p")))
@@ -231,9 +265,16 @@ ENCRYPTED = "6d80 8e 6240 8b 5033 81 01 5035 84 47e2 81 6b ec 82 0000"
         (ENCRYPTED, "encrypted"),
     ],
 )
-def test_a_track_that_ffmpeg_cannot_decode_is_refused_before_work(tmp_path, encoding, words):
-    path, output = with_encoding(tmp_path / "odd.mkv", encoding), Target(str(tmp_path / "out.mkv"))
-    with pytest.raises(MediaError, match=rf"stream 1 \(audio: pcm_s16le.*\) is {words}.*drop=audio"):
+def test_a_track_that_ffmpeg_cannot_decode_is_refused_before_work(
+    tmp_path, encoding, words
+):
+    path, output = (
+        with_encoding(tmp_path / "odd.mkv", encoding),
+        Target(str(tmp_path / "out.mkv")),
+    )
+    with pytest.raises(
+        MediaError, match=rf"stream 1 \(audio: pcm_s16le.*\) is {words}.*drop=audio"
+    ):
         check_streams(probe(path), output)
     assert check_streams(probe(path), output, frozenset({"audio"})) == ()
 
@@ -241,10 +282,14 @@ def test_a_track_that_ffmpeg_cannot_decode_is_refused_before_work(tmp_path, enco
 def test_a_track_that_is_compressed_by_lzo_is_copied_as_it_was(tmp_path):
     path = Path(with_encoding(tmp_path / "odd.mkv", COMPRESSED + "02"))
     before, sound, after = path.read_bytes().rpartition(bytes(800))
-    literals = bytes([0, 0, 0, 0, 9]) + b"\1" * 792 + b"\x11\0\0"  # of LZO1X, and its end
+    # of LZO1X, and its end
+    literals = bytes([0, 0, 0, 0, 9]) + b"\1" * 792 + b"\x11\0\0"
     path.write_bytes(before + literals.ljust(len(sound)) + after)
     assert check_streams(probe(str(path)), Target(str(tmp_path / "out.mkv"))) == (1,)
-    with av.open(tmp_path / "out.mkv", "w") as output, closing(StreamCopier(str(path))) as copier:
+    with (
+        av.open(tmp_path / "out.mkv", "w") as output,
+        closing(StreamCopier(str(path))) as copier,
+    ):
         copier.add(output, 1)
         output.start_encoding()
         copier.start()
@@ -255,7 +300,10 @@ def test_errors_of_ffmpeg_about_a_copied_stream_are_damage(tmp_path):
     path, data = tmp_path / "wrong.mkv", of_kind("mkv")
     middle = len(data) // 2
     path.write_bytes(data[:middle] + bytes(9000) + data[middle + 9000 :])
-    with av.open(tmp_path / "out.mkv", "w") as output, closing(StreamCopier(str(path))) as copier:
+    with (
+        av.open(tmp_path / "out.mkv", "w") as output,
+        closing(StreamCopier(str(path))) as copier,
+    ):
         copier.add(output, 1)
         output.start_encoding()
         copier.start()
@@ -299,11 +347,15 @@ def test_raw_dv_roq_and_av1_are_checked_by_the_sizes_that_they_state(tmp_path, m
 def test_raw_av1_in_which_bytes_are_wrong_is_damaged(tmp_path):
     path = tmp_path / "a.obu"
     with av.open(str(path), "w", format="obu") as container:
-        video = container.add_stream("libsvtav1", rate=25, width=64, height=64, options={"preset": "13"})
+        video = container.add_stream(
+            "libsvtav1", rate=25, width=64, height=64, options={"preset": "13"}
+        )
         video.pix_fmt = "yuv420p"
         noise = np.random.default_rng(0)
         for number in range(12):
-            picture = av.VideoFrame.from_ndarray(noise.integers(0, 255, (64, 64, 3), np.uint8), "rgb24")
+            picture = av.VideoFrame.from_ndarray(
+                noise.integers(0, 255, (64, 64, 3), np.uint8), "rgb24"
+            )
             picture.pts = number
             container.mux(video.encode(picture))
         container.mux(video.encode(None))
@@ -352,10 +404,15 @@ def test_boxes_nested_deeper_than_ffmpeg_reads_are_damage(tmp_path, levels, is_s
 
 
 @pytest.mark.parametrize(
-    "encoding, words", [(ENCRYPTED, "encrypted"), (COMPRESSED + "01", "compressed by bzip2")]
+    "encoding, words",
+    [(ENCRYPTED, "encrypted"), (COMPRESSED + "01", "compressed by bzip2")],
 )
 def test_a_video_that_ffmpeg_cannot_undo_is_named_so(tmp_path, encoding, words):
     path = Path(with_encoding(tmp_path / "odd.mkv", encoding, track=1))
-    path.write_bytes(path.read_bytes().replace(b"\0\0\1\xb6", b"\x55\x66\x77\x88"))  # no picture begins
-    with pytest.raises(MediaError, match=f"the video is {words}, which FFmpeg can't undo; decrypt it first"):
+    # no picture begins
+    path.write_bytes(path.read_bytes().replace(b"\0\0\1\xb6", b"\x55\x66\x77\x88"))
+    with pytest.raises(
+        MediaError,
+        match=f"the video is {words}, which FFmpeg can't undo; decrypt it first",
+    ):
         probe(str(path))

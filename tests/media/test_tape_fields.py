@@ -33,9 +33,13 @@ def dashed(frames: Pictures, level: int = 235) -> Pictures:
     return results
 
 
-def filtered(frames: Pictures, pix_fmt: str = "gray") -> tuple[list[tuple[VideoFrame, VideoFrame]], int]:
+def filtered(
+    frames: Pictures, pix_fmt: str = "gray"
+) -> tuple[list[tuple[VideoFrame, VideoFrame]], int]:
     """Each picture with the result for it, and how many dropouts were found; the top field is earlier."""
-    pictures = [picture_of(frame, pix_fmt, number) for number, frame in enumerate(frames)]
+    pictures = [
+        picture_of(frame, pix_fmt, number) for number, frame in enumerate(frames)
+    ]
     tape = DropoutFilter(layout_of(pix_fmt).format, 0, lambda picture: True)
     results = list(tape.pictures(pictures))
     return list(zip(pictures, results, strict=True)), sum(tape.counts.values())
@@ -54,9 +58,13 @@ def picture_of(luma: NDArray[Any], pix_fmt: str, number: int) -> VideoFrame:
     return blank
 
 
-@pytest.mark.parametrize("pix_fmt", ["gray", "yuv420p", "yuv422p10le", "uyvy422", "nv12", "p010le"])
+@pytest.mark.parametrize(
+    "pix_fmt", ["gray", "yuv420p", "yuv422p10le", "uyvy422", "nv12", "p010le"]
+)
 @pytest.mark.parametrize("level", [235, 16])
-def test_a_dash_on_a_row_of_a_field_becomes_what_was_there_and_nothing_else_changes(pix_fmt, level):
+def test_a_dash_on_a_row_of_a_field_becomes_what_was_there_and_nothing_else_changes(
+    pix_fmt, level
+):
     clean = interlaced(moments(16, 1))
     pairs, count = filtered(dashed(clean, level), pix_fmt)
     assert count == len(DASHES)
@@ -107,7 +115,9 @@ def falling(streaks: int, length: int, width: int) -> Pictures:
     """Bright streaks, others in each moment, before a moving pattern."""
     random, pictures = np.random.default_rng(3), moments(12)
     for picture in pictures:
-        for row, column in random.integers(0, (SIZE[0] - length, SIZE[1] - width), (streaks, 2)):
+        for row, column in random.integers(
+            0, (SIZE[0] - length, SIZE[1] - width), (streaks, 2)
+        ):
             picture[row : row + length, column : column + width] = 240
     return pictures
 
@@ -123,7 +133,9 @@ def drawn(kind: str) -> Pictures:
                 picture[51, 8 * time : 8 * time + 50] = 250
             case "a ticker":
                 for row, first in ((80, 0), (84, 9), (88, 3)):
-                    picture[row : row + 2, (np.arange(160) + 8 * time + first) % 23 < 12] = 240
+                    picture[
+                        row : row + 2, (np.arange(160) + 8 * time + first) % 23 < 12
+                    ] = 240
             case "a strobe" if time % 3 == 1:
                 picture[:] = np.clip(picture.astype(int) + 90, 0, 255)
             case "a title that appears" if time >= 5:
@@ -158,16 +170,22 @@ def test_rain_and_sparks_are_no_dropouts(size):
 @pytest.fixture(scope="module")
 def tape(tmp_path_factory) -> Path:
     return write_frames(
-        tmp_path_factory.mktemp("tape") / "tape.mkv", dashed(interlaced(moments(20, 1))), order="tt"
+        tmp_path_factory.mktemp("tape") / "tape.mkv",
+        dashed(interlaced(moments(20, 1))),
+        order="tt",
     )
 
 
 def same(frame: Frame, other: Frame) -> bool:
     planes = zip(frame.planes, other.planes, strict=True)
-    return frame.dropouts == other.dropouts and all(np.array_equal(*pair) for pair in planes)
+    return frame.dropouts == other.dropouts and all(
+        np.array_equal(*pair) for pair in planes
+    )
 
 
-@pytest.mark.parametrize("settings", [{}, {"double_rate": True}], ids=["single", "double"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"double_rate": True}], ids=["single", "double"]
+)
 def test_a_read_from_the_middle_fills_and_counts_the_same(tape, settings):
     with VideoReader(str(tape), scan="auto", **settings) as reader:
         whole = list(reader.frames())
@@ -186,7 +204,8 @@ def test_frames_that_are_taken_whole_keep_their_dropouts(tape):
 
 def test_dropouts_stay_where_they_are_to_be_kept(tape):
     number = 2
-    row, column = DASHES[number]  # in the earlier field, which a frame of single rate keeps
+    # in the earlier field, which a frame of single rate keeps
+    row, column = DASHES[number]
     with VideoReader(str(tape), scan="auto", dropouts="keep") as reader:
         frames = list(reader.frames())
     assert (frames[number].planes[0][row, column : column + LENGTH] == 235).all()
@@ -194,11 +213,16 @@ def test_dropouts_stay_where_they_are_to_be_kept(tape):
 
 
 def test_a_restoration_says_how_many_dropouts_it_filled(tape, tmp_path):
-    summaries = [restored(tape, tmp_path / "a.mkv"), restored(clean_tape(tmp_path), tmp_path / "b.mkv")]
+    summaries = [
+        restored(tape, tmp_path / "a.mkv"),
+        restored(clean_tape(tmp_path), tmp_path / "b.mkv"),
+    ]
     assert summaries[0].dropouts == (4, 4) and summaries[1].dropouts == (0, 0)
     assert summaries[0].details["dropouts"] == {"count": 4, "frames": 4}
     assert "; 4 dropouts in 4 frames filled" in result_of(summaries[0])
-    assert "dropouts" not in summaries[1].details and "dropout" not in result_of(summaries[1])
+    assert "dropouts" not in summaries[1].details and "dropout" not in result_of(
+        summaries[1]
+    )
 
 
 def clean_tape(folder: Path) -> Path:
@@ -214,7 +238,14 @@ def restored(source: Path, output: Path) -> Summary:
 
 def test_dashes_are_counted_by_their_rows():
     pixels = torch.zeros(1, 1, 8, 20)
-    for row, first, stop in ((0, 0, 5), (0, 12, 20), (1, 3, 9), (4, 2, 3), (4, 5, 6), (7, 19, 20)):
+    for row, first, stop in (
+        (0, 0, 5),
+        (0, 12, 20),
+        (1, 3, 9),
+        (4, 2, 3),
+        (4, 5, 6),
+        (7, 19, 20),
+    ):
         pixels[..., row, first:stop] = 1
     # that in row 1 touches one above, those of row 4 are pieces of one
     assert Dropouts(pixels, torch.zeros(2, 2, 8, 20)).dashes == 4

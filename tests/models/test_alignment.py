@@ -6,14 +6,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.lab.degrade import imresize
-from vidrestore.models.alignment import _block_difference, _least, _median, aligned, dense_motion, luma_of
+from vidrestore.models.alignment import (
+    _block_difference,
+    _least,
+    _median,
+    aligned,
+    dense_motion,
+    luma_of,
+)
 
 
 def scene(height: int, width: int, seed: int = 1) -> Tensor:
     """Return (1, 3, height, width): random texture of all scales, as pictures have."""
     torch.manual_seed(seed)
     scales = [
-        imresize(torch.rand(1, 3, -(-height // side), -(-width // side)), side)[..., :height, :width]
+        imresize(torch.rand(1, 3, -(-height // side), -(-width // side)), side)[
+            ..., :height, :width
+        ]
         for side in (2, 4, 8, 16, 32)
     ]
     return sum(scales, torch.zeros(1)).div(len(scales)).clamp(0, 1)
@@ -46,7 +55,9 @@ def test_weather_in_front_of_a_still_scene_is_not_followed():
         flakes = torch.zeros(1, 1, 96, 96)
         flakes[..., 5 + 4 * number :: 16, 3::12] = 1
         frames.append(torch.maximum(still, F.max_pool2d(flakes, 3, 1, 1)))
-    assert float((dense_motion(*map(luma_of, frames)).abs() > 0.5).float().mean()) < 0.02
+    assert (
+        float((dense_motion(*map(luma_of, frames)).abs() > 0.5).float().mean()) < 0.02
+    )
 
 
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (33, 50), (7, 64)])
@@ -57,7 +68,9 @@ def test_a_clip_of_equal_frames_is_itself(height, width):
 
 def test_the_middle_frame_stays_and_its_neighbours_come_to_it():
     wide = scene(96, 128)
-    clip = torch.stack([wide[0, :, 16:-16, 16 + at : at - 16] for at in (-6, 0, 6)])[None]
+    clip = torch.stack([wide[0, :, 16:-16, 16 + at : at - 16] for at in (-6, 0, 6)])[
+        None
+    ]
     result = aligned(clip)
     assert torch.equal(result[:, 1], clip[:, 1])
     inside = slice(12, -12)
@@ -70,13 +83,16 @@ def test_differences_are_means_over_blocks_whose_borders_are_repeated():
     pictures, reference = 0.1 * torch.rand(2, 3, 9, 14), 0.1 * torch.rand(2, 1, 9, 14)
     result = _block_difference(pictures, reference, [2] * 4)
     padded = F.pad((pictures - reference).abs(), [2] * 4, mode="replicate")
-    torch.testing.assert_close(result, padded.unfold(2, 5, 1).unfold(3, 5, 1).mean((4, 5)))
+    torch.testing.assert_close(
+        result, padded.unfold(2, 5, 1).unfold(3, 5, 1).mean((4, 5))
+    )
 
 
 def test_motion_is_the_same_for_any_strips_of_rows(monkeypatch):
     here, there = (luma_of(scene(70, 80, seed)) for seed in (1, 2))
     whole = dense_motion(here, there)
-    monkeypatch.setattr("vidrestore.models.alignment.CPU_STRIP", 9 * 80 * 7)  # 7 rows at full size
+    # 7 rows at full size
+    monkeypatch.setattr("vidrestore.models.alignment.CPU_STRIP", 9 * 80 * 7)
     assert torch.equal(dense_motion(here, there), whole)
 
 
@@ -90,6 +106,7 @@ def test_motion_is_smoothed_by_the_median_of_nine_pixels():
 def test_of_equal_costs_the_first_is_the_least():
     cost = torch.randint(0, 4, (2, 25, 6, 10)).float()
     least, index = _least(cost)
-    expected = torch.tensor(cost.numpy().argmin(1))[:, None]  # the first, by NumPy's manual
+    # the first, by NumPy's manual
+    expected = torch.tensor(cost.numpy().argmin(1))[:, None]
     assert torch.equal(index, expected.float())
     assert torch.equal(least, cost.gather(1, expected))

@@ -25,7 +25,8 @@ def luma_error(pictures: Tensor, picture: Tensor) -> float:
 def test_a_scene_with_black_in_every_place_comes_out_of_even_haze_below_sky():
     clear = scene()
     hazy = behind_haze(clear, 0.6)
-    hazy[:, :8] = clear[:, :8] = AIRLIGHT  # the sky, of which the colour of the haze is read
+    # the sky, of which the colour of the haze is read
+    hazy[:, :8] = clear[:, :8] = AIRLIGHT
     restored = DarkChannel().clear_luma(hazy[None])
     assert luma_error(restored[..., 20:, :], clear[:, 20:]) < 0.04
     assert luma_error(luma_of(hazy[None])[..., 20:, :], clear[:, 20:]) > 0.15
@@ -42,4 +43,6 @@ def test_blocks_in_the_sky_are_hardly_enlarged():
 def test_a_picture_smaller_than_a_place_and_a_black_one_come_through():
     for picture in (torch.zeros(1, 3, 8, 8), torch.rand(2, 3, 1, 3)):
         restored = DarkChannel().clear_luma(picture)
-        assert restored.shape == picture[:, :1].shape and bool(torch.isfinite(restored).all())
+        assert restored.shape == picture[:, :1].shape and bool(
+            torch.isfinite(restored).all()
+        )

@@ -24,7 +24,9 @@ def boxes(side: int = 160, count: int = 60) -> Tensor:
     for _ in range(count):
         top, left = torch.randint(0, side - 8, (2,), generator=draw).tolist()
         high, wide = torch.randint(6, side // 3, (2,), generator=draw).tolist()
-        picture[:, top : top + high, left : left + wide] = torch.rand(3, 1, 1, generator=draw) * 0.8 + 0.05
+        picture[:, top : top + high, left : left + wide] = (
+            torch.rand(3, 1, 1, generator=draw) * 0.8 + 0.05
+        )
     return picture
 
 
@@ -50,9 +52,19 @@ def inner_error(one: Tensor, other: Tensor, border: int = 12) -> float:
 def test_the_kernel_of_an_even_blur_is_estimated():
     kernel = bent_path()
     estimate = kernel_of(blurred(boxes(), kernel).mean(0), 15, 1.2e-2)
-    shifts = [kernel.roll((down, right), (0, 1)) for down in (-1, 0, 1) for right in (-1, 0, 1)]
+    shifts = [
+        kernel.roll((down, right), (0, 1))
+        for down in (-1, 0, 1)
+        for right in (-1, 0, 1)
+    ]
     assert estimate.sum().item() == pytest.approx(1) and estimate.min() >= 0
-    assert max(float((estimate * one).sum() / estimate.norm() / one.norm()) for one in shifts) > 0.85
+    assert (
+        max(
+            float((estimate * one).sum() / estimate.norm() / one.norm())
+            for one in shifts
+        )
+        > 0.85
+    )
 
 
 def test_a_picture_that_isnt_blurred_has_almost_one_pixel_as_its_kernel():
@@ -86,7 +98,9 @@ def test_the_fraction_of_a_pixel_of_the_centroid_moves_the_picture():
     assert inner_error(sharpened(expected, kernel, 1e5), expected) < 5e-3
 
 
-def test_light_that_was_clipped_leaves_weaker_ripples_than_if_it_were_trusted(monkeypatch):
+def test_light_that_was_clipped_leaves_weaker_ripples_than_if_it_were_trusted(
+    monkeypatch,
+):
     lamp, kernel = torch.full((1, 64, 64), 0.1), bent_path()
     lamp[:, 30:34, 30:34] = 6.0
     seen = blurred(lamp, kernel).clamp(max=1)
@@ -118,9 +132,14 @@ def test_a_canvas_holds_the_picture_and_joins_its_opposite_borders(height, width
 def test_differences_and_their_adjoint_agree():
     """<differences of a, b> = <a, adjoint of b>, periodic at the borders, as rolls show."""
     draw = torch.Generator().manual_seed(2)
-    planes, others = torch.rand(2, 6, 7, generator=draw), torch.rand(2, 2, 6, 7, generator=draw)
+    planes, others = (
+        torch.rand(2, 6, 7, generator=draw),
+        torch.rand(2, 2, 6, 7, generator=draw),
+    )
     differences = deconvolution._gradients(planes)
     assert torch.equal(differences[0], planes.roll(-1, -2) - planes)
     assert torch.equal(differences[1], planes.roll(-1, -1) - planes)
     adjoint = deconvolution._divergence(others)
-    assert float((differences * others).sum()) == pytest.approx(float((planes * adjoint).sum()), rel=1e-4)
+    assert float((differences * others).sum()) == pytest.approx(
+        float((planes * adjoint).sum()), rel=1e-4
+    )

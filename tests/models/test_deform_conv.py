@@ -13,11 +13,17 @@ from torch import Tensor
 from vidrestore.models.deform_conv import deformable_depthwise
 
 
-def problem(reach: float = 3.0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+def problem(
+    reach: float = 3.0, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor]:
     """Maps (2, 3, 6, 5), offsets that lead out of them on every side, a weight."""
     torch.manual_seed(7)
     offsets = (torch.randn(2, 18, 6, 5, dtype=dtype) * reach).clamp(-reach, reach)
-    return torch.randn(2, 3, 6, 5, dtype=dtype), offsets, torch.randn(3, 1, 3, 3, dtype=dtype)
+    return (
+        torch.randn(2, 3, 6, 5, dtype=dtype),
+        offsets,
+        torch.randn(3, 1, 3, 3, dtype=dtype),
+    )
 
 
 def sample(plane: Tensor, y: float, x: float) -> float:
@@ -27,7 +33,11 @@ def sample(plane: Tensor, y: float, x: float) -> float:
     for row in (top, top + 1):
         for column in (left, left + 1):
             if 0 <= row < height and 0 <= column < width:
-                total += float(plane[row, column]) * (1 - abs(y - row)) * (1 - abs(x - column))
+                total += (
+                    float(plane[row, column])
+                    * (1 - abs(y - row))
+                    * (1 - abs(x - column))
+                )
     return total
 
 
@@ -54,7 +64,8 @@ def way(request):
 def test_every_output_pixel_is_the_sum_over_taps_of_the_definition(way, reach):
     maps, offsets, weight = problem(reach)
     torch.testing.assert_close(
-        deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight)
+        deformable_depthwise(maps, offsets, weight),
+        by_definition(maps, offsets, weight),
     )
 
 
@@ -63,29 +74,40 @@ def test_integer_offsets_and_places_on_and_beyond_the_border_follow_the_definiti
     offsets = offsets.round()
     offsets[:, :4], offsets[:, 4:8] = -40.0, 40.0
     torch.testing.assert_close(
-        deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight)
+        deformable_depthwise(maps, offsets, weight),
+        by_definition(maps, offsets, weight),
     )
 
 
 def test_without_offsets_it_is_the_ordinary_depthwise_convolution(way):
     maps, offsets, weight = problem()
     expected = F.conv2d(maps, weight, padding=1, groups=3)
-    torch.testing.assert_close(deformable_depthwise(maps, 0 * offsets, weight), expected)
+    torch.testing.assert_close(
+        deformable_depthwise(maps, 0 * offsets, weight), expected
+    )
 
 
 @pytest.mark.parametrize("reach, promised", [(3.0, 3.0), (2.5, 2.5), (9.0, None)])
 @pytest.mark.parametrize("span", [(0, 1), (2, 5), (5, 6), (0, 6)])
 def test_a_span_of_rows_equals_that_part_of_the_full_map(span, reach, promised):
     maps, offsets, weight = problem(reach)
-    part = deformable_depthwise(maps, offsets[:, :, slice(*span)], weight, span, promised)
-    torch.testing.assert_close(part, deformable_depthwise(maps, offsets, weight)[:, :, slice(*span)])
+    part = deformable_depthwise(
+        maps, offsets[:, :, slice(*span)], weight, span, promised
+    )
+    torch.testing.assert_close(
+        part, deformable_depthwise(maps, offsets, weight)[:, :, slice(*span)]
+    )
 
 
 def test_the_layout_of_maps_and_offsets_does_not_matter(way):
     maps, offsets, weight = problem(dtype=torch.float32)
-    other = (values.contiguous(memory_format=torch.channels_last) for values in (maps, offsets))
+    other = (
+        values.contiguous(memory_format=torch.channels_last)
+        for values in (maps, offsets)
+    )
     torch.testing.assert_close(
-        deformable_depthwise(*other, weight), deformable_depthwise(maps, offsets, weight)
+        deformable_depthwise(*other, weight),
+        deformable_depthwise(maps, offsets, weight),
     )
 
 
@@ -106,7 +128,9 @@ def test_half_precision_is_sampled_at_places_of_full_precision(dtype):
     result = deformable_depthwise(ramp.to(dtype), offsets.to(dtype), weight.to(dtype))
     assert result.dtype == dtype
     expected = (torch.arange(599.0) + 0.5) / 600
-    torch.testing.assert_close(result[0, 0, 1, :599].float(), expected, atol=4e-3, rtol=0)
+    torch.testing.assert_close(
+        result[0, 0, 1, :599].float(), expected, atol=4e-3, rtol=0
+    )
 
 
 def test_a_gpu_computes_what_the_cpu_does():

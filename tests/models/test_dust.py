@@ -40,9 +40,14 @@ def test_parameter_counts_are_those_of_the_paper(config, count):
 @pytest.mark.parametrize("patch, atoms", [(4, 16), (4, 64), (16, 1024)])
 def test_the_dictionary_is_a_tight_frame_with_equal_columns(patch, atoms):
     dictionary = dct_dictionary(patch, atoms).double()
-    torch.testing.assert_close(dictionary @ dictionary.mT, torch.eye(patch**2).double(), atol=1e-4, rtol=0)
     torch.testing.assert_close(
-        dictionary.norm(dim=0), torch.full((atoms,), patch / atoms**0.5).double(), atol=1e-4, rtol=0
+        dictionary @ dictionary.mT, torch.eye(patch**2).double(), atol=1e-4, rtol=0
+    )
+    torch.testing.assert_close(
+        dictionary.norm(dim=0),
+        torch.full((atoms,), patch / atoms**0.5).double(),
+        atol=1e-4,
+        rtol=0,
     )
 
 
@@ -55,14 +60,26 @@ def test_an_untrained_denoiser_with_threshold_zero_returns_its_input():
 
 @pytest.mark.parametrize("measurements", [None, 6])
 @pytest.mark.parametrize(("blocks", "c"), [(1, 1.0), (2, 1.0), (3, 2.5), (5, 1.0)])
-def test_dust_at_initialisation_is_the_first_iterations_of_algorithm_1(measurements, blocks, c):
+def test_dust_at_initialisation_is_the_first_iterations_of_algorithm_1(
+    measurements, blocks, c
+):
     torch.manual_seed(0)
-    network = Dust(small(measurements=measurements, blocks=blocks, c=c, lambda1=0.7)).double()
+    network = Dust(
+        small(measurements=measurements, blocks=blocks, c=c, lambda1=0.7)
+    ).double()
     patches = 255 * torch.rand(7, 16, dtype=torch.float64)
-    sensing = torch.eye(16, dtype=torch.float64) if measurements is None else network.sensing.detach()
+    sensing = (
+        torch.eye(16, dtype=torch.float64)
+        if measurements is None
+        else network.sensing.detach()
+    )
     dictionary = network.dictionary.detach()
-    expected = recover(patches @ sensing.mT, sensing, dictionary, iterations=blocks, lambda1=0.7, c=c)
-    torch.testing.assert_close(network(network.measure(patches)[None])[0], expected, atol=1e-4, rtol=0)
+    expected = recover(
+        patches @ sensing.mT, sensing, dictionary, iterations=blocks, lambda1=0.7, c=c
+    )
+    torch.testing.assert_close(
+        network(network.measure(patches)[None])[0], expected, atol=1e-4, rtol=0
+    )
 
 
 def test_lambda1_and_c_act_by_their_quotient_as_in_equation_15():
@@ -88,7 +105,13 @@ def test_a_file_of_an_earlier_version_restores_as_it_did(tmp_path):
     network = Dust(small(measurements=6, lambda1=3.0, temperature=True))
     network.step.data.fill_(0.4)
     config = {name: value for name, value in config_of(network).items() if name != "c"}
-    save_model(tmp_path / "earlier.safetensors", network, family="dust", config=config, task="recover")
+    save_model(
+        tmp_path / "earlier.safetensors",
+        network,
+        family="dust",
+        config=config,
+        task="recover",
+    )
     loaded = load_model(tmp_path / "earlier.safetensors").network
     measured = network.measure(255 * torch.rand(3, 5, 16))
     # there, V x was divided by c and the threshold was not
@@ -101,33 +124,40 @@ def test_attention_of_algorithm_1_is_the_printed_weighted_softmax():
     signals = 0.3 * torch.randn(5, 16, dtype=torch.float64)
     beta = torch.exp(-0.5 * signals.square().sum(-1))
     printed = beta * torch.exp(signals @ signals.mT)
-    torch.testing.assert_close(weighted_attention(signals), printed / printed.sum(-1, keepdim=True))
+    torch.testing.assert_close(
+        weighted_attention(signals), printed / printed.sum(-1, keepdim=True)
+    )
 
 
 def test_soft_threshold_minimises_its_proximal_problem():
     grid = torch.linspace(-4, 4, 80_001, dtype=torch.float64)
     for value in (-2.3, -0.4, 0.0, 0.7, 3.1):
         best = grid[(0.5 * (grid - value) ** 2 + 0.7 * grid.abs()).argmin()]
-        assert float(soft_threshold(torch.tensor(value), torch.tensor(0.7))) == pytest.approx(
-            float(best), abs=2e-4
-        )
+        assert float(
+            soft_threshold(torch.tensor(value), torch.tensor(0.7))
+        ) == pytest.approx(float(best), abs=2e-4)
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"measurements": 6}, {"heads": 3}, {"temperature": True}, {"blocks": 1}]
+    "changes",
+    [{}, {"measurements": 6}, {"heads": 3}, {"temperature": True}, {"blocks": 1}],
 )
 def test_the_fast_form_equals_the_plain_one_to_a_thousandth_of_a_grey_level(changes):
     network = trained_a_little(small(**changes))
     measurements = network.measure(255 * torch.rand(6, 20, 16))
     with torch.no_grad():
         fast = network.at(20.0, torch.float32, PackedLinear)
-        torch.testing.assert_close(fast(measurements), network(measurements), atol=1e-3, rtol=0)
+        torch.testing.assert_close(
+            fast(measurements), network(measurements), atol=1e-3, rtol=0
+        )
 
 
 def test_tokens_are_a_set_whose_order_does_not_matter():
     network = trained_a_little(small(temperature=True))
     patches, order = 255 * torch.rand(1, 9, 16), torch.randperm(9)
-    torch.testing.assert_close(network(patches)[:, order], network(patches[:, order]), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        network(patches)[:, order], network(patches[:, order]), atol=1e-3, rtol=0
+    )
 
 
 def test_atoms_that_are_not_a_square_are_refused():

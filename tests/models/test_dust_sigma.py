@@ -21,7 +21,9 @@ def equations(network: SigmaDust, noisy: Tensor, sigma: float) -> Tensor:
     """The network one equation after the other."""
 
     def value(curve: Tensor) -> Tensor:
-        return sum(each * noise_level(sigma) ** power for power, each in enumerate(curve))
+        return sum(
+            each * noise_level(sigma) ** power for power, each in enumerate(curve)
+        )
 
     unit, dictionary = torch.eye(noisy.shape[-2]), network.dictionary
     heads = network.head_dictionaries if network.config.heads > 1 else dictionary[None]
@@ -31,23 +33,39 @@ def equations(network: SigmaDust, noisy: Tensor, sigma: float) -> Tensor:
     for block in range(network.config.blocks - 1):
         maps = []
         for tokens in (code @ head.mT for head in heads):
-            apart = (tokens[..., :, None, :] - tokens[..., None, :, :]).square().mean(-1)
+            apart = (
+                (tokens[..., :, None, :] - tokens[..., None, :, :]).square().mean(-1)
+            )
             apart = apart + value(network.self_distance[block]) * unit
-            maps.append((-apart / value(network.log_temperature[block]).exp()).softmax(-1))
+            maps.append(
+                (-apart / value(network.log_temperature[block]).exp()).softmax(-1)
+            )
         attention = torch.stack(maps).mean(0)
         mixed = attention @ code
-        code = value(network.carried[block]) * mixed + mixed @ dictionary.mT @ network.correction.mT  # U z
-        code = code + value(network.own[block]) * data + value(network.attended[block]) * (attention @ data)
+        # U z
+        code = (
+            value(network.carried[block]) * mixed
+            + mixed @ dictionary.mT @ network.correction.mT
+        )
+        code = (
+            code
+            + value(network.own[block]) * data
+            + value(network.attended[block]) * (attention @ data)
+        )
         share = value(network.own_share[block]).sigmoid()
         remaining = (share * unit + (1 - share) * attention).norm(dim=-1, keepdim=True)
         threshold = value(network.log_threshold[block + 1]).exp()
-        code = soft_threshold(code, remaining ** value(network.noise_power[block]) * threshold)
+        code = soft_threshold(
+            code, remaining ** value(network.noise_power[block]) * threshold
+        )
     return code * value(network.log_gain[0]).exp() @ dictionary.mT * sigma + mean
 
 
 @pytest.mark.parametrize("linear", [PackedLinear, PlainLinear])
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 20.0, 75.0, 120.0])
-@pytest.mark.parametrize("changes", [{}, {"heads": 3}, {"blocks": 1}, {"blocks": 4}, {"degree": 0}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"heads": 3}, {"blocks": 1}, {"blocks": 4}, {"degree": 0}]
+)
 def test_the_network_at_one_level_equals_the_equations(changes, sigma, linear):
     network, noisy = trained_a_little(**changes), 255 * torch.rand(3, 7, 16)
     with torch.no_grad():
@@ -61,22 +79,29 @@ def test_the_network_at_one_level_equals_the_equations(changes, sigma, linear):
 
 def test_gradients_reach_every_parameter_through_the_fast_form():
     network = trained_a_little(heads=2)
-    network.at(30.0, torch.float32, PlainLinear)(255 * torch.rand(2, 5, 16)).square().mean().backward()
+    network.at(30.0, torch.float32, PlainLinear)(
+        255 * torch.rand(2, 5, 16)
+    ).square().mean().backward()
     assert all(
-        parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in network.parameters()
+        parameter.grad is not None and parameter.grad.abs().sum() > 0
+        for parameter in network.parameters()
     )
 
 
 def test_brightness_passes_through_unchanged():
     network, noisy = trained_a_little(), 50 + 100 * torch.rand(2, 6, 16)
     with torch.no_grad():
-        torch.testing.assert_close(network(noisy + 40, 10.0), network(noisy, 10.0) + 40, atol=1e-3, rtol=0)
+        torch.testing.assert_close(
+            network(noisy + 40, 10.0), network(noisy, 10.0) + 40, atol=1e-3, rtol=0
+        )
 
 
 def test_at_one_level_twice_the_contrast_and_twice_the_noise_is_twice_the_output():
     network, noisy = trained_a_little(degree=0), 100 * torch.rand(2, 6, 16)
     with torch.no_grad():
-        torch.testing.assert_close(network(2 * noisy, 20.0), 2 * network(noisy, 10.0), atol=1e-3, rtol=0)
+        torch.testing.assert_close(
+            network(2 * noisy, 20.0), 2 * network(noisy, 10.0), atol=1e-3, rtol=0
+        )
 
 
 def test_sigmas_beyond_the_trained_range_use_its_ends():
@@ -99,7 +124,9 @@ def test_tokens_of_other_content_have_no_influence():
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"atoms": 60}, {"atoms": 9}, {"blocks": 0}, {"heads": 0}, {"degree": -1}], ids=str
+    "sizes",
+    [{"atoms": 60}, {"atoms": 9}, {"blocks": 0}, {"heads": 0}, {"degree": -1}],
+    ids=str,
 )
 def test_impossible_sizes_are_refused(sizes):
     with pytest.raises(ValueError, match="must be"):
@@ -107,12 +134,21 @@ def test_impossible_sizes_are_refused(sizes):
 
 
 def test_the_soft_threshold_of_training_has_the_gradients_of_the_plain_one():
-    values, threshold = torch.randn(2, 5, 7, requires_grad=True), torch.rand(2, 5, 1, requires_grad=True)
+    values, threshold = (
+        torch.randn(2, 5, 7, requires_grad=True),
+        torch.rand(2, 5, 1, requires_grad=True),
+    )
     direction = torch.randn(2, 5, 7)
-    quick, plain = dust_sigma._SoftThreshold.apply(values, threshold), dust.soft_threshold(values, threshold)
+    quick, plain = (
+        dust_sigma._SoftThreshold.apply(values, threshold),
+        dust.soft_threshold(values, threshold),
+    )
     torch.testing.assert_close(quick, plain)
     for mine, expected in zip(
-        *(torch.autograd.grad((form * direction).sum(), (values, threshold)) for form in (quick, plain)),
+        *(
+            torch.autograd.grad((form * direction).sum(), (values, threshold))
+            for form in (quick, plain)
+        ),
         strict=True,
     ):
         torch.testing.assert_close(mine, expected)

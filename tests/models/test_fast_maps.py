@@ -22,8 +22,10 @@ def test_few_filters_are_a_grouped_convolution(side):
 
 
 def test_the_layer_norm_of_a_pixel_takes_mean_and_deviation_away():
-    maps = torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(2)).contiguous(
-        memory_format=torch.channels_last
-    )
-    expected = (maps - maps.mean(1, keepdim=True)) / (maps.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    maps = torch.randn(
+        2, 5, 3, 4, generator=torch.Generator().manual_seed(2)
+    ).contiguous(memory_format=torch.channels_last)
+    expected = (maps - maps.mean(1, keepdim=True)) / (
+        maps.var(1, unbiased=False, keepdim=True) + 1e-5
+    ).sqrt()
     torch.testing.assert_close(normalised(maps, centred=True), expected)

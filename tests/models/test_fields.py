@@ -13,12 +13,21 @@ SIDE, WIDTH = 4, 9
 @pytest.mark.parametrize("rows", [(0, 1, 0, 1), (1, 1, 0, None), (0, 0, 0, 0)])
 def test_patches_of_a_field_are_every_other_row_of_their_place_in_the_frame(rows):
     plane = torch.arange(4 * 20 * WIDTH).view(4, 20, WIDTH).float()
-    parity, top, left = rows[0], torch.tensor([0, 4, 12, 16]), torch.tensor([0, 5, 3, 2])
-    origins = torch.arange(4) * 20 * WIDTH + top[:, None] * WIDTH + left[:, None]  # (S, T)
+    parity, top, left = (
+        rows[0],
+        torch.tensor([0, 4, 12, 16]),
+        torch.tensor([0, 5, 3, 2]),
+    )
+    # (S, T)
+    origins = torch.arange(4) * 20 * WIDTH + top[:, None] * WIDTH + left[:, None]
     field = field_of(rows, plane, origins, SIDE)
-    patches = patches_at(field.of(plane).contiguous(), field.groups, SIDE).unflatten(-1, (SIDE, SIDE))
+    patches = patches_at(field.of(plane).contiguous(), field.groups, SIDE).unflatten(
+        -1, (SIDE, SIDE)
+    )
     frames = [frame for frame, other in enumerate(rows) if other == parity]
-    for group, (row, column) in enumerate(zip(top.clamp(max=12).tolist(), left.tolist(), strict=True)):
+    for group, (row, column) in enumerate(
+        zip(top.clamp(max=12).tolist(), left.tolist(), strict=True)
+    ):
         for number, frame in enumerate(frames):
             place = plane[frame, row + parity :: 2][:SIDE, column : column + SIDE]
             torch.testing.assert_close(patches[group, number], place)
@@ -31,12 +40,16 @@ def test_frames_without_interpolated_rows_are_whole_and_low_planes_have_no_field
     assert field_of((None, 0, 0), plane, groups, SIDE) is None
 
 
-def panning(frames: int, down: int, across: int, height: int = 64, width: int = 80) -> torch.Tensor:
+def panning(
+    frames: int, down: int, across: int, height: int = 64, width: int = 80
+) -> torch.Tensor:
     """A fine texture that moves by so many pixels from frame to frame."""
     world = torch.rand(1, 1, 120, 140, generator=torch.Generator().manual_seed(3))
     world = 255 * F.avg_pool2d(F.avg_pool2d(world, 3, 1, 1), 2, 1)[0, 0]
     corners = [(20 + down * time, 30 + across * time) for time in range(frames)]
-    return torch.stack([world[top : top + height, left : left + width] for top, left in corners])
+    return torch.stack(
+        [world[top : top + height, left : left + width] for top, left in corners]
+    )
 
 
 def bobbed(clip: torch.Tensor, rows: tuple[int | None, ...]) -> torch.Tensor:
@@ -68,9 +81,13 @@ def test_colour_follows_the_motion_of_luma_and_every_second_frame_alone_is_the_s
     colour = panning(6, 0, 2, 32, 40)
     before = [bobbed(luma, rows), bobbed(colour, rows)]
     after = woven(before, rows, [0.0, 0.0])
-    errors = [(clip - colour)[:, 6:-6, 6:-6].square().mean() for clip in (before[1], after[1])]
+    errors = [
+        (clip - colour)[:, 6:-6, 6:-6].square().mean() for clip in (before[1], after[1])
+    ]
     assert errors[1] < 0.7 * errors[0]
-    for alone, plane in zip(woven(before, rows, [0.0, 0.0], step=2), after, strict=True):
+    for alone, plane in zip(
+        woven(before, rows, [0.0, 0.0], step=2), after, strict=True
+    ):
         assert torch.equal(alone, plane[::2])
 
 

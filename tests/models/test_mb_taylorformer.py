@@ -33,26 +33,42 @@ from vidrestore.models.taylor_attention import Attention, FeedForward
 
 @pytest.mark.parametrize("which", INPUTS)
 @pytest.mark.parametrize("branches", [2, 3])
-def test_float64_equals_the_release_up_to_the_rounding_of_the_stored_numbers(branches, which):
+def test_float64_equals_the_release_up_to_the_rounding_of_the_stored_numbers(
+    branches, which
+):
     numbers = golden(branches)
     stored = numbers[f"output{which}"]
-    rounding = (torch.nextafter(stored.abs(), torch.tensor(torch.inf)).double() - stored.abs().double()) / 2
-    error = restored(released(branches, torch.float64), numbers[f"input{which}"]) - stored.double()
+    rounding = (
+        torch.nextafter(stored.abs(), torch.tensor(torch.inf)).double()
+        - stored.abs().double()
+    ) / 2
+    error = (
+        restored(released(branches, torch.float64), numbers[f"input{which}"])
+        - stored.double()
+    )
     assert float((error.abs() - rounding).max()) < 1e-9
 
 
 def swapped(maps: Tensor, offsets: Tensor, *rest: Any) -> Tensor:
     """Sampling that takes each pair of offsets for (right, down)."""
-    return sampling_of_the_release(maps, offsets.unflatten(1, (9, 2)).flip(2).flatten(1, 2), *rest)
+    return sampling_of_the_release(
+        maps, offsets.unflatten(1, (9, 2)).flip(2).flatten(1, 2), *rest
+    )
 
 
 def repeating(
-    maps: Tensor, offsets: Tensor, weight: Tensor, span: tuple[int, int], reach: float | None
+    maps: Tensor,
+    offsets: Tensor,
+    weight: Tensor,
+    span: tuple[int, int],
+    reach: float | None,
 ) -> Tensor:
     """Sampling of a map that its border continues."""
     padded = F.pad(maps, (8, 8, 8, 8), mode="replicate")
     inner = F.pad(offsets, (8, 8, 8 + span[0], 8 + maps.shape[2] - span[1]))
-    return sampling_of_the_release(padded, inner, weight)[:, :, 8 + span[0] : 8 + span[1], 8:-8]
+    return sampling_of_the_release(padded, inner, weight)[
+        :, :, 8 + span[0] : 8 + span[1], 8:-8
+    ]
 
 
 sampling_of_the_release = deform_conv.deformable_depthwise
@@ -69,22 +85,32 @@ MISTAKES = {
 @pytest.mark.parametrize("branches", [2, 3])
 def test_another_rule_than_the_releases_changes_the_output(branches, mistake):
     numbers = golden(branches)
-    error = restored(released(branches, **MISTAKES[mistake]), numbers["input"]) - numbers["output"]
+    error = (
+        restored(released(branches, **MISTAKES[mistake]), numbers["input"])
+        - numbers["output"]
+    )
     assert float(error.abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize("sampling", [swapped, repeating])
 @pytest.mark.parametrize("branches", [2, 3])
-def test_another_order_of_offsets_or_another_border_changes_the_output(monkeypatch, branches, sampling):
+def test_another_order_of_offsets_or_another_border_changes_the_output(
+    monkeypatch, branches, sampling
+):
     numbers = golden(branches)
     monkeypatch.setattr(deform_conv, "deformable_depthwise", sampling)
     error = restored(released(branches), numbers["input"]) - numbers["output"]
     assert float(error.abs().max()) > 1e-2
 
 
-@pytest.mark.parametrize("size, count", [("b", 2_629_458), ("l", 7_295_572), ("xl", 16_257_900)])
+@pytest.mark.parametrize(
+    "size, count", [("b", 2_629_458), ("l", 7_295_572), ("xl", 16_257_900)]
+)
 def test_parameters_are_as_many_as_in_the_release(size, count):
-    assert sum(parameter.numel() for parameter in MBTaylorFormer(SIZES[size]).parameters()) == count
+    assert (
+        sum(parameter.numel() for parameter in MBTaylorFormer(SIZES[size]).parameters())
+        == count
+    )
 
 
 # The same in place and in strips as all at once with gradients
@@ -105,11 +131,16 @@ def test_parameters_are_as_many_as_in_the_release(size, count):
     ids=str,
 )
 def test_strips_of_any_height_equal_the_full_map(monkeypatch, rows, changes):
-    network, images = small(**changes).double(), torch.rand(2, 3, 24, 16, dtype=torch.float64)
+    network, images = (
+        small(**changes).double(),
+        torch.rand(2, 3, 24, 16, dtype=torch.float64),
+    )
     expected = network(images)
     monkeypatch.setattr(maps, "spans", lambda height, most: spans(height, rows))
     with torch.no_grad():
-        torch.testing.assert_close(network(images), expected.detach(), atol=1e-11, rtol=0)
+        torch.testing.assert_close(
+            network(images), expected.detach(), atol=1e-11, rtol=0
+        )
 
 
 def test_the_input_is_not_altered_and_its_layout_does_not_matter():
@@ -118,7 +149,9 @@ def test_the_input_is_not_altered_and_its_layout_does_not_matter():
     with torch.no_grad():
         plain = network(images)
         assert torch.equal(images, before)
-        torch.testing.assert_close(network(images.contiguous(memory_format=torch.channels_last)), plain)
+        torch.testing.assert_close(
+            network(images.contiguous(memory_format=torch.channels_last)), plain
+        )
 
 
 def test_gradients_reach_every_trained_parameter():
@@ -137,14 +170,20 @@ def test_gradients_are_those_of_finite_differences():
     direction, step = torch.randn_like(images), 1e-6
     (slope,) = torch.autograd.grad(network(images).square().sum(), images)
     with torch.no_grad():
-        ahead, behind = (network(images + sign * step * direction).square().sum() for sign in (1, -1))
-    assert float((slope * direction).sum()) == pytest.approx(float((ahead - behind) / (2 * step)), rel=1e-5)
+        ahead, behind = (
+            network(images + sign * step * direction).square().sum() for sign in (1, -1)
+        )
+    assert float((slope * direction).sum()) == pytest.approx(
+        float((ahead - behind) / (2 * step)), rel=1e-5
+    )
 
 
 # Half precision
 
 
-@pytest.mark.parametrize("dtype, most", [(torch.bfloat16, 0.03), (torch.float16, 0.005)])
+@pytest.mark.parametrize(
+    "dtype, most", [(torch.bfloat16, 0.03), (torch.float16, 0.005)]
+)
 def test_half_precision_stays_close(dtype, most):
     numbers = golden(3)
     error = restored(released(3, dtype), numbers["input"]).float() - numbers["output"]
@@ -168,7 +207,9 @@ def test_mixed_precision_trains_with_finite_gradients():
         output = network(torch.rand(1, 3, 16, 16))
     output.float().square().mean().backward()
     assert all(
-        torch.isfinite(parameter.grad).all() for parameter in network.parameters() if parameter.requires_grad
+        torch.isfinite(parameter.grad).all()
+        for parameter in network.parameters()
+        if parameter.requires_grad
     )
 
 
@@ -177,7 +218,9 @@ def test_mixed_precision_restores_as_it_trains():
     with torch.autocast("cpu", torch.bfloat16):
         trained = network(images)
         with torch.no_grad():
-            torch.testing.assert_close(network(images), trained.detach(), atol=0.1, rtol=0.1)
+            torch.testing.assert_close(
+                network(images), trained.detach(), atol=0.1, rtol=0.1
+            )
 
 
 # Parts
@@ -188,8 +231,13 @@ def test_the_feed_forward_is_the_printed_one_whatever_the_vectors_hold():
     torch.manual_seed(2)
     network, maps = FeedForward(4, 5, 2), torch.rand(1, 4, 6, 7)
     deviation = (maps.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-    expanded = F.conv2d(maps / deviation * network.norm[1][:, None, None], network.expand[1][..., None, None])
-    a, b = F.conv2d(expanded, network.expand_depthwise[1], padding=1, groups=10).chunk(2, 1)
+    expanded = F.conv2d(
+        maps / deviation * network.norm[1][:, None, None],
+        network.expand[1][..., None, None],
+    )
+    a, b = F.conv2d(expanded, network.expand_depthwise[1], padding=1, groups=10).chunk(
+        2, 1
+    )
     expected = maps + F.conv2d(F.gelu(a) * b, network.contract[1][..., None, None])
     torch.testing.assert_close(network(maps, 1), expected)
 
@@ -205,7 +253,9 @@ def test_negative_values_between_two_convolutions_are_multiplied_by_the_slope(sl
     expected = maps + F.conv2d(between, pair.second.weight, pair.second.bias, padding=1)
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
-            torch.testing.assert_close(pair(maps.clone()), expected, rtol=1e-5, atol=1e-4)
+            torch.testing.assert_close(
+                pair(maps.clone()), expected, rtol=1e-5, atol=1e-4
+            )
 
 
 # Ablations
@@ -216,10 +266,12 @@ def test_negative_values_between_two_convolutions_are_multiplied_by_the_slope(sl
     [({"embedding": "plain"}, 2.60), ({"attention": {"position": "none"}}, 2.58)],
     ids=str,
 )
-def test_networks_of_the_ablations_have_the_parameters_of_the_papers_tables(settings, millions):
-    assert sum(parameter.numel() for parameter in build(settings).parameters()) / 1e6 == pytest.approx(
-        millions, abs=0.01
-    )
+def test_networks_of_the_ablations_have_the_parameters_of_the_papers_tables(
+    settings, millions
+):
+    assert sum(
+        parameter.numel() for parameter in build(settings).parameters()
+    ) / 1e6 == pytest.approx(millions, abs=0.01)
 
 
 @pytest.mark.parametrize("kind, dilation", [("plain", 1), ("dilated", 2)])
@@ -229,7 +281,9 @@ def test_fixed_taps_of_the_second_branch_lie_that_far_apart(kind, dilation):
     for row, column in product(range(3), repeat=2):
         seen = maps[0, :, 4 + (row - 1) * dilation, 4 + (column - 1) * dilation]
         expected += part.depthwise[:, 0, row, column] * seen
-    torch.testing.assert_close(part(maps)[0, :, 4, 4], F.hardswish(part.pointwise @ expected))
+    torch.testing.assert_close(
+        part(maps)[0, :, 4, 4], F.hardswish(part.pointwise @ expected)
+    )
 
 
 def test_branches_side_by_side_all_see_the_input_of_their_stage():
@@ -254,10 +308,16 @@ def test_a_configuration_builds_its_network_again():
     [
         ({"size": "m"}, "unknown size 'm'; there are t, h, b, l, xl"),
         ({"widths": [8, 20, 24, 32]}, "widths must double from level 1 to 2"),
-        ({"heads": [1, 2, 3, 8]}, "heads must be 1, 2, 4, 8 and divide the width, got 3 for 72"),
+        (
+            {"heads": [1, 2, 3, 8]},
+            "heads must be 1, 2, 4, 8 and divide the width, got 3 for 72",
+        ),
         ({"blocks": [1, 2, 3]}, "blocks must be four numbers of at least 1"),
         ({"offset_limit": [3, -3]}, "offset_limit must be two increasing numbers"),
-        ({"embedding": "wide"}, "embedding must be deformable, plain or dilated, got 'wide'"),
+        (
+            {"embedding": "wide"},
+            "embedding must be deformable, plain or dilated, got 'wide'",
+        ),
         ({"frames": 1, "aligned": True}, "aligned is for several frames"),
         ({"slope": -0.1}, "slope must be at least 0 and below 1"),
         ({"slope": 1.0}, "slope must be at least 0 and below 1"),
@@ -273,9 +333,14 @@ def test_impossible_sizes_are_refused(settings, message):
 def test_several_frames_at_half_the_size_are_a_network_on_their_unshuffled_channels():
     network = small(frames=3, unshuffle=2, norm="layer")
     clips = torch.rand(2, 3, 3, 32, 48, generator=torch.Generator().manual_seed(1))
-    channels = torch.cat([F.pixel_unshuffle(clips[:, frame], 2) for frame in range(3)], 1)  # (2, 36, 16, 24)
+    # (2, 36, 16, 24)
+    channels = torch.cat(
+        [F.pixel_unshuffle(clips[:, frame], 2) for frame in range(3)], 1
+    )
     seen = []
-    network.encoder[0].register_forward_pre_hook(lambda stage, given: seen.append(given[0]))
+    network.encoder[0].register_forward_pre_hook(
+        lambda stage, given: seen.append(given[0])
+    )
     with torch.no_grad():
         restored = network(clips)
         network.head.zero_()
@@ -285,7 +350,9 @@ def test_several_frames_at_half_the_size_are_a_network_on_their_unshuffled_chann
 
 
 def test_sides_that_cannot_be_halved_three_times_are_refused():
-    with pytest.raises(ValueError, match=r"sides that are multiples of 8, got \(1, 3, 16, 20\)"):
+    with pytest.raises(
+        ValueError, match=r"sides that are multiples of 8, got \(1, 3, 16, 20\)"
+    ):
         small()(torch.rand(1, 3, 16, 20))
     assert MBTaylorFormerConfig() == SIZES["b"]
 
@@ -303,13 +370,17 @@ def vectors(network: nn.Module) -> list[nn.Parameter]:
 def untasked(network: MBTaylorFormer) -> MBTaylorFormer:
     """The same network without its vectors."""
     same = build({**settings_of(network.config), "tasks": []})
-    same.load_state_dict({name: network.state_dict()[name] for name in same.state_dict()})
+    same.load_state_dict(
+        {name: network.state_dict()[name] for name in same.state_dict()}
+    )
     return same
 
 
 def pictures(form: dict[str, object], count: int = 2) -> Tensor:
     frames = (3,) if form else ()
-    return torch.rand(count, *frames, 3, 32, 16, generator=torch.Generator().manual_seed(2))
+    return torch.rand(
+        count, *frames, 3, 32, 16, generator=torch.Generator().manual_seed(2)
+    )
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -327,13 +398,17 @@ def test_every_stage_has_a_vector_per_task_of_its_width_that_changes_that_task_a
     network, images = small(tasks=TASKS), pictures({}, 1)
     stages = [part for part in network.modules() if isinstance(part, TransformerStage)]
     assert len(vectors(network)) == len(stages) == 8
-    assert [part.shape for part in vectors(network)] == [(2, width) for width in (4, 8, 12, 16, 8, 8, 12, 8)]
+    assert [part.shape for part in vectors(network)] == [
+        (2, width) for width in (4, 8, 12, 16, 8, 8, 12, 8)
+    ]
     with torch.no_grad():
         for part in vectors(network):
             before = [network(images, torch.tensor([task])) for task in (0, 1)]
             part[1] += 0.5
             after = [network(images, torch.tensor([task])) for task in (0, 1)]
-            assert torch.equal(after[0], before[0]) and not torch.allclose(after[1], before[1])
+            assert torch.equal(after[0], before[0]) and not torch.allclose(
+                after[1], before[1]
+            )
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -341,7 +416,10 @@ def test_a_picture_of_a_batch_is_restored_for_its_own_task(form):
     network, images = small(tasks=TASKS, **form), pictures(form, 3)
     with torch.no_grad():
         together = network(images, torch.tensor([1, 0, 1]))
-        alone = [network(images[at, None], torch.tensor([task])) for at, task in enumerate((1, 0, 1))]
+        alone = [
+            network(images[at, None], torch.tensor([task]))
+            for at, task in enumerate((1, 0, 1))
+        ]
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
 
 
@@ -362,13 +440,19 @@ def test_in_half_precision_maps_keep_their_type_with_and_without_gradients():
         nn.init.zeros_(part)
     for gradients in (False, True):
         with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
-            inputs, expected = network(images, torch.tensor([1, 0])), untasked(network)(images)
+            inputs, expected = (
+                network(images, torch.tensor([1, 0])),
+                untasked(network)(images),
+            )
         torch.testing.assert_close(inputs, expected, atol=0, rtol=0)
 
 
 def test_tasks_that_are_missing_unwanted_or_not_one_per_picture_are_refused():
     network, images = small(tasks=TASKS), pictures({})
-    with pytest.raises(ValueError, match="tasks must be given: one index per picture into derain, desnow"):
+    with pytest.raises(
+        ValueError,
+        match="tasks must be given: one index per picture into derain, desnow",
+    ):
         network(images)
     with pytest.raises(ValueError, match="tasks must be None"):
         small()(images, torch.tensor([0, 0]))

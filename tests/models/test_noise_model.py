@@ -35,11 +35,15 @@ def transform() -> Transform:
 
 
 def groups(height: int = HEIGHT, width: int = WIDTH) -> Tensor:
-    return origins_of(fixed_positions(FRAMES, Grid(height, width, SIDE, SIDE)), height, width)
+    return origins_of(
+        fixed_positions(FRAMES, Grid(height, width, SIDE, SIDE)), height, width
+    )
 
 
 def noise(seed: int = 0, height: int = HEIGHT, width: int = WIDTH) -> Tensor:
-    return torch.randn(FRAMES, height, width, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        FRAMES, height, width, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def slope() -> Tensor:
@@ -56,18 +60,39 @@ def coarse(plane: Tensor) -> Tensor:
 def dct_power(patches: Tensor) -> np.ndarray:
     """(BANDS, BANDS): mean squares of the orthonormal DCT-II, by its definition, and of 2 x 2 neighbours."""
     k, n = np.arange(SIDE)[:, None], np.arange(SIDE)
-    basis = np.cos(np.pi * (2 * n + 1) * k / (2 * SIDE)) * np.where(k, np.sqrt(2), 1) / np.sqrt(SIDE)
-    squares = np.array([(basis @ patch @ basis.T) ** 2 for patch in patches.double().numpy()]).mean(0)
+    basis = (
+        np.cos(np.pi * (2 * n + 1) * k / (2 * SIDE))
+        * np.where(k, np.sqrt(2), 1)
+        / np.sqrt(SIDE)
+    )
+    squares = np.array(
+        [(basis @ patch @ basis.T) ** 2 for patch in patches.double().numpy()]
+    ).mean(0)
     return squares.reshape(BANDS, 2, BANDS, 2).mean((1, 3))
 
 
-def test_powers_of_one_group_are_those_of_its_changes_its_residual_and_the_estimates_changes(transform):
+def test_powers_of_one_group_are_those_of_its_changes_its_residual_and_the_estimates_changes(
+    transform,
+):
     noisy, estimate = 9 * noise(1, SIDE, SIDE), 4 * noise(2, SIDE, SIDE)
     result = powers(noisy, estimate, groups(SIDE, SIDE), transform)
-    changes, left = (FRAMES / (FRAMES - 1) * dct_power(plane - plane.mean(0)) for plane in (noisy, estimate))
+    changes, left = (
+        FRAMES / (FRAMES - 1) * dct_power(plane - plane.mean(0))
+        for plane in (noisy, estimate)
+    )
     residual = dct_power(noisy - estimate)
     # of a single group every quantile and the mean of the flat ones are its own
-    expected = [changes, changes, residual, residual, residual, changes, left, left, left]
+    expected = [
+        changes,
+        changes,
+        residual,
+        residual,
+        residual,
+        changes,
+        left,
+        left,
+        left,
+    ]
     wanted = np.log(np.stack([each.flatten() for each in expected], 1) + LEAST)
     np.testing.assert_allclose(result.numpy(), wanted, atol=1e-3)
 
@@ -83,7 +108,9 @@ def test_the_spectrum_does_not_depend_on_the_measured_sigma(transform, ratio):
 
 def test_coarse_noise_is_found_strong_at_low_and_weak_at_high_frequencies(transform):
     sigma = 24.0
-    result = relative_spectrum(slope() + coarse(sigma * noise()), slope(), sigma, groups(), transform)
+    result = relative_spectrum(
+        slope() + coarse(sigma * noise()), slope(), sigma, groups(), transform
+    )
     square = result.view(SIDE, SIDE)
     centres = (torch.arange(SIDE) + 0.5) * math.pi / (2 * SIDE)
     response = centres.cos() ** 2
@@ -121,7 +148,9 @@ def spectrum(high: float, low: float, slope: float = 0.0) -> Tensor:
         (spectrum(1.3, 1.4), False),
     ],
 )
-def test_noise_is_white_if_its_spectrum_is_one_or_even_at_high_frequencies_with_little_beside(found, white):
+def test_noise_is_white_if_its_spectrum_is_one_or_even_at_high_frequencies_with_little_beside(
+    found, white
+):
     assert is_white(found) == white
 
 
@@ -131,10 +160,13 @@ def test_noise_is_white_if_its_spectrum_is_one_or_even_at_high_frequencies_with_
         (spectrum(0.5, 2.0), 0.5),
         (spectrum(0.5, 2.0, 1.0), None),  # not even
         (spectrum(0.95, 2.0), None),  # as measured
-        (spectrum(0.1, 2.0), None),  # far less: what is strong at low frequencies is the noise
+        # far less: what is strong at low frequencies is the noise
+        (spectrum(0.1, 2.0), None),
     ],
 )
-def test_noise_that_is_even_but_weaker_than_measured_at_high_frequencies_may_be_of_that_level(found, level):
+def test_noise_that_is_even_but_weaker_than_measured_at_high_frequencies_may_be_of_that_level(
+    found, level
+):
     assert lower_level(found) == (level if level is None else pytest.approx(level))
 
 
@@ -145,13 +177,16 @@ def test_a_spectrum_near_one_may_be_that_of_white_noise():
 @pytest.mark.parametrize(
     "power, sigma, level",
     [
-        (0.49, 20.0, 0.7**0.7 * 0.35**0.3 * 20),  # sigma where the noise is, 0.7, and root mean square, 0.35
+        # sigma where the noise is, 0.7, and root mean square, 0.35
+        (0.49, 20.0, 0.7**0.7 * 0.35**0.3 * 20),
         (0.49, 6.0, LEAST_COARSE),
         (0.49, 4.0, None),
         (1.5, 20.0, None),  # as measured
     ],
 )
-def test_coarse_noise_that_was_measured_too_high_is_that_of_its_spectrum(power, sigma, level):
+def test_coarse_noise_that_was_measured_too_high_is_that_of_its_spectrum(
+    power, sigma, level
+):
     """All of it in a quarter of the coefficients."""
     found = torch.zeros(SIDE, SIDE)
     found[: SIDE // 2, : SIDE // 2] = power
@@ -164,7 +199,9 @@ def test_white_noise_that_was_measured_too_high_is_not_coarse():
 
 
 def tracks(frames: int, height: int, width: int) -> Tensor:
-    return origins_of(fixed_positions(frames, Grid(height, width, PATCH, PATCH)), height, width)
+    return origins_of(
+        fixed_positions(frames, Grid(height, width, PATCH, PATCH)), height, width
+    )
 
 
 def drawn(*shape: int) -> Tensor:
@@ -174,7 +211,9 @@ def drawn(*shape: int) -> Tensor:
 def test_noise_that_follows_the_brightness_is_measured_in_the_residual():
     brightness = torch.linspace(20, 220, 128).expand(4, 64, 128).contiguous()
     taken = drawn(4, 64, 128) * torch.where(brightness < 120, 2.0, 6.0)
-    strength = noise_curve(taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128), PATCH)
+    strength = noise_curve(
+        taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128), PATCH
+    )
     dark, light = strength.at(torch.tensor([30.0, 200.0])).tolist()
     assert light / dark == pytest.approx(9, rel=0.3)
 
@@ -183,28 +222,46 @@ def test_black_bars_without_noise_do_not_change_the_curve():
     brightness = torch.linspace(20, 220, 128).expand(4, 128, 128).contiguous()
     taken = 3 * drawn(4, 128, 128)
     brightness[:, :32], taken[:, :32] = 16.0, 0.0
-    strength = noise_curve(taken, torch.zeros_like(taken), brightness, tracks(4, 128, 128), PATCH)
-    assert strength.at(torch.tensor([80.0, 140.0, 200.0])).tolist() == pytest.approx([1] * 3, rel=0.25)
+    strength = noise_curve(
+        taken, torch.zeros_like(taken), brightness, tracks(4, 128, 128), PATCH
+    )
+    assert strength.at(torch.tensor([80.0, 140.0, 200.0])).tolist() == pytest.approx(
+        [1] * 3, rel=0.25
+    )
 
 
 def test_too_few_groups_give_a_flat_curve_over_brightness():
     strength = noise_curve(
-        drawn(2, 16, 16), torch.zeros(2, 16, 16), torch.full((2, 16, 16), 99.0), tracks(2, 16, 16), PATCH
+        drawn(2, 16, 16),
+        torch.zeros(2, 16, 16),
+        torch.full((2, 16, 16), 99.0),
+        tracks(2, 16, 16),
+        PATCH,
     )
     assert strength.at(torch.tensor([3.0, 250.0])).tolist() == [1, 1]
 
 
 def test_the_strength_is_linear_between_known_brightnesses():
-    strength = NoiseCurve(torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0]))
-    assert strength.at(torch.tensor([0.0, 15.0, 30.0, 90.0])).tolist() == [1.0, 1.5, 3.0, 4.0]
+    strength = NoiseCurve(
+        torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0])
+    )
+    assert strength.at(torch.tensor([0.0, 15.0, 30.0, 90.0])).tolist() == [
+        1.0,
+        1.5,
+        3.0,
+        4.0,
+    ]
 
 
 def test_noise_left_in_texture_does_not_change_the_curve():
     brightness = torch.linspace(20, 220, 128).expand(4, 128, 128).contiguous()
     taken, estimate = drawn(4, 128, 128), torch.zeros(4, 128, 128)
-    textured = (slice(None), slice(80), slice(64, None))  # five eighths of the bright half
+    # five eighths of the bright half
+    textured = (slice(None), slice(80), slice(64, None))
     estimate[textured] = 20 * taken.flip(1)[textured]
     taken[textured] *= 0.3
-    strength = noise_curve(estimate + taken, estimate, brightness, tracks(4, 128, 128), PATCH)
+    strength = noise_curve(
+        estimate + taken, estimate, brightness, tracks(4, 128, 128), PATCH
+    )
     dark, light = strength.at(torch.tensor([30.0, 200.0])).tolist()
     assert light / dark == pytest.approx(1, rel=0.25)

@@ -40,22 +40,38 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 
 def picture(frames: int = 6, height: int = 64, width: int = 64) -> Tensor:
-    return (100 + 60 * torch.sin(torch.arange(width) / 3)).expand(frames, height, width).contiguous()
+    return (
+        (100 + 60 * torch.sin(torch.arange(width) / 3))
+        .expand(frames, height, width)
+        .contiguous()
+    )
 
 
 def groups(seed: int = 0, strength: float = 10.0) -> Tensor:
     """Patches that lie in few directions, as those of pictures do."""
-    return 90 + strength * (noise(2, 12, 5, seed=seed) @ noise(2, 5, PIXELS, seed=seed + 1))
+    return 90 + strength * (
+        noise(2, 12, 5, seed=seed) @ noise(2, 5, PIXELS, seed=seed + 1)
+    )
 
 
-@pytest.mark.parametrize("spectrum", [None, torch.linspace(0.2, 4, PIXELS)], ids=["white", "coloured"])
+@pytest.mark.parametrize(
+    "spectrum", [None, torch.linspace(0.2, 4, PIXELS)], ids=["white", "coloured"]
+)
 def test_noise_is_removed_by_the_estimate_of_least_squared_error(spectrum):
-    first, residual, variance = groups(), 3 * noise(2, 12, PIXELS, seed=7), torch.tensor([9.0, 25.0])
+    first, residual, variance = (
+        groups(),
+        3 * noise(2, 12, PIXELS, seed=7),
+        torch.tensor([9.0, 25.0]),
+    )
     basis = dct_dictionary(SIDE, PIXELS).double()
-    of_noise = torch.eye(PIXELS).double() if spectrum is None else (basis * spectrum) @ basis.T
+    of_noise = (
+        torch.eye(PIXELS).double() if spectrum is None else (basis * spectrum) @ basis.T
+    )
     whitener = None if spectrum is None else inverse_covariance(spectrum)
     change = bayes_change(first, residual, variance.view(2, 1, 1), PUBLISHED, whitener)
-    for patches, rest, level, result in zip(first.double(), residual.double(), variance, change, strict=True):
+    for patches, rest, level, result in zip(
+        first.double(), residual.double(), variance, change, strict=True
+    ):
         mean, covariance = patches.mean(0), torch.cov(patches.T, correction=0)
         gain = covariance @ torch.linalg.inv(covariance + level * of_noise)
         expected = mean + (patches + rest - mean) @ gain.T
@@ -66,7 +82,9 @@ def test_the_gains_weigh_both_terms_by_their_strength_in_the_first_estimate():
     output = Gains(*torch.tensor([1.2, 0.3, -0.6, 0.2, 1.4, -0.3]))
     first, residual = groups(), 3 * noise(2, 12, PIXELS, seed=7)
     change = bayes_change(first, residual, torch.full((2, 1, 1), 9.0), output)
-    for patches, rest, result in zip(first.double(), residual.double(), change, strict=True):
+    for patches, rest, result in zip(
+        first.double(), residual.double(), change, strict=True
+    ):
         centred = patches - patches.mean(0)
         left, strength, right = torch.linalg.svd(centred, full_matrices=False)
         weak = 9 / (strength**2 / 12 + 9)
@@ -81,26 +99,46 @@ def test_the_gains_weigh_both_terms_by_their_strength_in_the_first_estimate():
 def test_patches_of_each_frame_are_estimated_for_the_noise_of_that_frame():
     first, residual = groups(), 3 * noise(2, 12, PIXELS, seed=7)
     frames = (0.5, 2.0, 0.0, 1.0)  # of 3 patches each
-    change = bayes_change(first, residual, torch.full((2, 1, 1), 9.0), PUBLISHED, frames=frames)
-    for patches, rest, estimate in zip(first.double(), residual.double(), change, strict=True):
+    change = bayes_change(
+        first, residual, torch.full((2, 1, 1), 9.0), PUBLISHED, frames=frames
+    )
+    for patches, rest, estimate in zip(
+        first.double(), residual.double(), change, strict=True
+    ):
         mean, covariance = patches.mean(0), torch.cov(patches.T, correction=0)
         for frame, factor in enumerate(frames):
             rows = slice(3 * frame, 3 * frame + 3)
-            gain = covariance @ torch.linalg.inv(covariance + 9 * factor**2 * torch.eye(PIXELS).double())
-            expected = mean + ((patches + rest - mean) @ gain.T)[rows] if factor else patches[rows]
-            torch.testing.assert_close(patches[rows] + estimate[rows], expected, atol=2e-2, rtol=0)
+            gain = covariance @ torch.linalg.inv(
+                covariance + 9 * factor**2 * torch.eye(PIXELS).double()
+            )
+            expected = (
+                mean + ((patches + rest - mean) @ gain.T)[rows]
+                if factor
+                else patches[rows]
+            )
+            torch.testing.assert_close(
+                patches[rows] + estimate[rows], expected, atol=2e-2, rtol=0
+            )
 
 
 @pytest.mark.parametrize("samples, reach", [(1, 1), (3, 1), (5, 2)])
-def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame(samples, reach):
+def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame(
+    samples, reach
+):
     estimate, height, width = 99 + 20 * noise(3, 24, 24), 24, 24
     # patches are compared by a few pixels; of a plane that is even in blocks of 4, these are all
-    estimate = estimate.repeat_interleave(4, 1).repeat_interleave(4, 2)[:, :height, :width].contiguous()
+    estimate = (
+        estimate.repeat_interleave(4, 1)
+        .repeat_interleave(4, 2)[:, :height, :width]
+        .contiguous()
+    )
     track = torch.tensor([[8 * 24 + 8, 576 + 8 * 24 + 8, 1152 + 5 * 24 + 6]])
     result = similar(estimate, track, 16, Sampling(samples))
     assert result.shape == (1, 3 * samples)
     compared = torch.arange(2, 16, 4)
-    patches = patches_at(estimate, track, 16).view(3, 16, 16)[:, compared][:, :, compared]
+    patches = patches_at(estimate, track, 16).view(3, 16, 16)[:, compared][
+        :, :, compared
+    ]
     mean = patches.mean(0)
     for frame, origin in enumerate(track[0].tolist()):
         row, column = divmod(origin - 576 * frame, 24)
@@ -109,9 +147,13 @@ def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame
         for y in range(top, top + 2 * reach + 1):
             for x in range(left, left + 2 * reach + 1):
                 seen = estimate[frame, y : y + 16, x : x + 16][compared][:, compared]
-                distances[576 * frame + 24 * y + x] = float((seen - mean).square().sum())
+                distances[576 * frame + 24 * y + x] = float(
+                    (seen - mean).square().sum()
+                )
         nearest = sorted(distances.values())[:samples]
-        chosen = [distances[each] for each in result[0].tolist() if each // 576 == frame]
+        chosen = [
+            distances[each] for each in result[0].tolist() if each // 576 == frame
+        ]
         assert sorted(chosen) == pytest.approx(nearest, rel=1e-4)
 
 
@@ -120,7 +162,12 @@ def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame
 def test_no_patch_comes_twice_and_candidates_are_as_far_apart_as_asked_also_at_borders(
     spacing, height, width
 ):
-    corners = [(0, 0), (height - 8, width - 8), ((height - 8) // 2, (width - 8) // 3), (1 % (height - 7), 0)]
+    corners = [
+        (0, 0),
+        (height - 8, width - 8),
+        ((height - 8) // 2, (width - 8) // 3),
+        (1 % (height - 7), 0),
+    ]
     track = torch.tensor([[row * width + column] for row, column in corners])
     chosen = similar(noise(1, height, width), track, SIDE, Sampling(40, spacing))
     assert chosen.shape[1] == 40 or height < 30
@@ -129,15 +176,27 @@ def test_no_patch_comes_twice_and_candidates_are_as_far_apart_as_asked_also_at_b
         assert len(set(places)) == len(places)
         for place, corner in zip(divmod(places[0], width), corners[row], strict=True):
             assert (place - corner) % spacing == 0
-        assert all(at // width <= height - 8 and at % width <= width - 8 for at in places)
+        assert all(
+            at // width <= height - 8 and at % width <= width - 8 for at in places
+        )
 
 
 def test_tracks_are_filtered_alike_in_small_chunks_and_at_once():
     clean = picture()
-    noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
+    noisy, first = (
+        clean + 10 * noise(*clean.shape),
+        clean + 4 * noise(*clean.shape).flip(1),
+    )
     small, large = (
         nonlocal_bayes(
-            noisy, first, tracks(*clean.shape), SIDE, Noise(10.0), PUBLISHED, Sampling(3), chunk=chunk
+            noisy,
+            first,
+            tracks(*clean.shape),
+            SIDE,
+            Noise(10.0),
+            PUBLISHED,
+            Sampling(3),
+            chunk=chunk,
         )
         for chunk in (3, 1000)
     )
@@ -147,28 +206,39 @@ def test_tracks_are_filtered_alike_in_small_chunks_and_at_once():
 def test_pixels_outside_all_groups_stay_as_first_estimated():
     clean = picture(2)
     first, noisy = clean + noise(*clean.shape), clean + 5 * noise(*clean.shape)
-    second = nonlocal_bayes(noisy, first, tracks(*clean.shape)[:1], SIDE, Noise(5.0), PUBLISHED, Sampling(3))
+    second = nonlocal_bayes(
+        noisy, first, tracks(*clean.shape)[:1], SIDE, Noise(5.0), PUBLISHED, Sampling(3)
+    )
     changed = second != first
     assert changed[:, 1 : SIDE - 1, 1 : SIDE - 1].all()
     # a patch, and the nine that are nearest to it in its corner
     assert not changed[:, SIDE + 2 :].any() and not changed[:, :, SIDE + 2 :].any()
 
 
-def filtered(noisy: Tensor, first: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def filtered(
+    noisy: Tensor, first: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
     origins = tracks(*first.shape, stride=4)
-    return nonlocal_bayes(noisy, first, origins, SIDE, Noise(10.0, first), PUBLISHED, Sampling(10), dtype)
+    return nonlocal_bayes(
+        noisy, first, origins, SIDE, Noise(10.0, first), PUBLISHED, Sampling(10), dtype
+    )
 
 
 def test_a_rough_first_estimate_is_improved():
     clean = picture()
     noisy = clean + 10 * noise(*clean.shape)
     first = clean + 0.4 * (noisy - clean)
-    assert (filtered(noisy, first) - clean).square().mean() < 0.7 * (first - clean).square().mean()
+    assert (filtered(noisy, first) - clean).square().mean() < 0.7 * (
+        first - clean
+    ).square().mean()
 
 
 def test_half_precision_changes_the_estimate_little():
     clean = picture()
-    noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
+    noisy, first = (
+        clean + 10 * noise(*clean.shape),
+        clean + 4 * noise(*clean.shape).flip(1),
+    )
     half = filtered(noisy, first, torch.bfloat16)
     torch.testing.assert_close(half, filtered(noisy, first), atol=0.15, rtol=0)
 
@@ -195,7 +265,9 @@ def test_estimates_after_the_last_that_was_fitted_have_its_factors(kind):
 def test_sigmas_beyond_those_fitted_have_the_factors_of_the_nearest():
     for kind, (low, high) in SIGMA_RANGES.items():
         for inside, beyond in ((low, 0.5), (high, 75.0)):
-            assert bayes_gains(kind, 0, inside, CPU) == bayes_gains(kind, 0, beyond, CPU)
+            assert bayes_gains(kind, 0, inside, CPU) == bayes_gains(
+                kind, 0, beyond, CPU
+            )
 
 
 def test_a_gpu_inverts_by_products_what_a_cpu_inverts_by_its_library():

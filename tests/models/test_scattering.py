@@ -7,13 +7,23 @@ import torch
 from taylor_networks import small
 from torch import Tensor
 
-from vidrestore.models.scattering import Scattering, scattering_from, transmission_of, without_haze
+from vidrestore.models.scattering import (
+    Scattering,
+    scattering_from,
+    transmission_of,
+    without_haze,
+)
 
 
 def maps_of(**parts: Tensor | float) -> Tensor:
     """Maps (1, 6, 8, 10) of a network; what isn't given is 0."""
     maps = torch.zeros(1, 6, 8, 10)
-    channels = {"depth": slice(0, 1), "weight": slice(1, 2), "colours": slice(2, 5), "exponent": slice(5, 6)}
+    channels = {
+        "depth": slice(0, 1),
+        "weight": slice(1, 2),
+        "colours": slice(2, 5),
+        "exponent": slice(5, 6),
+    }
     for name, values in parts.items():
         maps[:, channels[name]] = torch.as_tensor(values)
     return maps
@@ -26,15 +36,20 @@ def test_weights_of_three_frames_start_a_network_that_finds_haze_in_one():
     parts = network.parts_of(inputs)
     network.load_state_dict(network.state_dict() | parts)
     with torch.no_grad():
-        for vectors in (each for name, each in inputs.named_parameters() if name.endswith("vectors")):
+        for vectors in (
+            each for name, each in inputs.named_parameters() if name.endswith("vectors")
+        ):
             vectors.zero_()
         inputs.head.copy_(
-            inputs.head[:1] * 0 + torch.linspace(-1, 1, inputs.head[0].numel()).view_as(inputs.head[0])
+            inputs.head[:1] * 0
+            + torch.linspace(-1, 1, inputs.head[0].numel()).view_as(inputs.head[0])
         )
         network.head.copy_(inputs.head[:1].expand_as(network.head))
     picture = noise(1, 3, 16, 24)
     maps, _ = network._maps(picture, None)
-    expected, _ = inputs._maps(picture[:, None].expand(-1, 3, -1, -1, -1), torch.tensor([0]))
+    expected, _ = inputs._maps(
+        picture[:, None].expand(-1, 3, -1, -1, -1), torch.tensor([0])
+    )
     torch.testing.assert_close(maps[:, :1], expected[:, :1], atol=1e-4, rtol=1e-4)
     assert network.parts_of(small(frames=3, widths=[8, 16, 12, 16])) is None
 
@@ -45,19 +60,26 @@ def noise(*shape: int) -> Tensor:
 
 def test_the_scene_behind_drawn_haze_is_found_again():
     """By hand: light J of 0.5 and less, behind haze of half the light of green, and of less of red."""
-    scene, airlight = 0.01 + 0.5 * noise(1, 3, 8, 10), torch.tensor([0.8, 0.7, 0.6]).view(1, 3, 1, 1)
+    scene, airlight = (
+        0.01 + 0.5 * noise(1, 3, 8, 10),
+        torch.tensor([0.8, 0.7, 0.6]).view(1, 3, 1, 1),
+    )
     depth = torch.full((1, 1, 8, 10), math.log(2))
     green, red, blue = 0.5, 0.5 ** (532 / 630), 0.5 ** (532 / 465)
     seen = torch.tensor([red, green, blue]).view(1, 3, 1, 1)
     hazy = (scene * seen + airlight * (1 - seen)) ** (1 / 2.2)
     result = Scattering(depth, torch.ones(1, 1, 1, 1), airlight.expand(1, 3, 1, 10))
     torch.testing.assert_close(transmission_of(result), seen.expand(1, 3, 8, 10))
-    torch.testing.assert_close(without_haze(hazy, result), scene ** (1 / 2.2), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        without_haze(hazy, result), scene ** (1 / 2.2), atol=1e-4, rtol=0
+    )
 
 
 def test_black_without_haze_stays_black_and_light_near_0_has_a_gradient():
     result = Scattering(
-        torch.full((1, 1, 1, 3), math.log(4)), torch.zeros(1, 1, 1, 1), torch.full((1, 3, 1, 3), 0.8)
+        torch.full((1, 1, 1, 3), math.log(4)),
+        torch.zeros(1, 1, 1, 1),
+        torch.full((1, 3, 1, 3), 0.8),
     )
     light = 0.6 + 0.25 * torch.tensor(
         [0.0009, 0.0, -0.1]
@@ -82,27 +104,37 @@ def test_the_airlight_is_that_of_the_weighted_pixels_and_varies_from_left_to_rig
     picture[0, :, 2, 1], picture[0, :, 2, 8] = colours, colours
     level = scattering_from(maps_of(weight=weight), picture).airlight
     assert level.shape == (1, 3, 1, 10)
-    torch.testing.assert_close(level[0, :, 0], (colours**2.2 + 0.02)[:, None].expand(3, 10))
+    torch.testing.assert_close(
+        level[0, :, 0], (colours**2.2 + 0.02)[:, None].expand(3, 10)
+    )
     picture[0, :, 2, 8] = 1.2 * colours
     sloped = scattering_from(maps_of(weight=weight), picture).airlight[0, :, 0]
     ratio = (1.2 * colours) ** 2.2 / colours**2.2
-    assert bool(((sloped[:, 8] / sloped[:, 1]) > 1 + 0.4 * (ratio - 1)).all()), "leaning towards a level one"
+    assert bool(((sloped[:, 8] / sloped[:, 1]) > 1 + 0.4 * (ratio - 1)).all()), (
+        "leaning towards a level one"
+    )
     assert bool(((sloped[:, 8] / sloped[:, 1]) < ratio).all())
 
 
 @pytest.mark.parametrize("given, expected", [(-5.0, 0.0), (1.5, 1.0), (2.2, 1.7)])
 def test_depths_are_never_negative_and_grow_as_the_map_does(given, expected):
     result = scattering_from(maps_of(depth=given), torch.full((1, 3, 8, 10), 0.8))
-    torch.testing.assert_close(result.depth, torch.full((1, 1, 8, 10), expected), atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        result.depth, torch.full((1, 1, 8, 10), expected), atol=0.01, rtol=0
+    )
 
 
 def test_at_most_nine_tenths_of_the_darkest_light_around_count_as_haze():
     picture = torch.full((1, 3, 8, 10), 0.8)
     picture[0, 1, 4, 5] = 0.4  # 0.133 of light in a haze of 0.612 + 0.02
-    result = scattering_from(maps_of(depth=9.0, weight=picture.amin(1, keepdim=True) * 50), picture)
+    result = scattering_from(
+        maps_of(depth=9.0, weight=picture.amin(1, keepdim=True) * 50), picture
+    )
     green = result.depth[0, 0]
     bound = -math.log(1 - 0.9 * 0.4**2.2 / (0.8**2.2 + 0.02))
-    torch.testing.assert_close(green[2:7, 3:8], torch.full((5, 5), bound), atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        green[2:7, 3:8], torch.full((5, 5), bound), atol=0.01, rtol=0
+    )
     assert float(green[0, 0]) > 1.8
     assert float(without_haze(picture, result).min()) > 0
 

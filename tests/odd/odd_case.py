@@ -49,7 +49,9 @@ def damaged(frames: int, says: str) -> Outcome:
 
 def scaled(frames: int, first: str) -> Outcome:
     """So many frames, all with times of the source, and a warning of those that are made like the first."""
-    return Outcome((0, 4), frames, rf"12 frames are of another size or format \({first}")
+    return Outcome(
+        (0, 4), frames, rf"12 frames are of another size or format \({first}"
+    )
 
 
 def maybe_damaged(frames: int) -> Outcome:
@@ -62,28 +64,65 @@ def refused(says: str, code: int = 1) -> Outcome:
     return Outcome((code,), None, says)
 
 
-def of_bytes(group: str, what: str, name: str, data: Bytes, outcome: Outcome, **more: Any) -> Case:
-    return Case(group, what, name, lambda path: path.write_bytes(data()), outcome, **more)
+def of_bytes(
+    group: str, what: str, name: str, data: Bytes, outcome: Outcome, **more: Any
+) -> Case:
+    return Case(
+        group, what, name, lambda path: path.write_bytes(data()), outcome, **more
+    )
 
 
 def of_clip(
-    group: str, what: str, kind: str, edit: Callable[[bytes], bytes], outcome: Outcome, **more: Any
+    group: str,
+    what: str,
+    kind: str,
+    edit: Callable[[bytes], bytes],
+    outcome: Outcome,
+    **more: Any,
 ) -> Case:
     """A clip of a kind after an edit."""
-    return of_bytes(group, what, f"video{KINDS[kind][0]}", lambda: edit(clip(kind)), outcome, **more)
+    return of_bytes(
+        group, what, f"video{KINDS[kind][0]}", lambda: edit(clip(kind)), outcome, **more
+    )
 
 
-def of_content(what: str, name: str, content: Content, outcome: Outcome, **more: Any) -> Case:
-    return Case("streams", what, name, lambda path: write_content(path, content), outcome, **more)
+def of_content(
+    what: str, name: str, content: Content, outcome: Outcome, **more: Any
+) -> Case:
+    return Case(
+        "streams",
+        what,
+        name,
+        lambda path: write_content(path, content),
+        outcome,
+        **more,
+    )
 
 
 def of_video(
-    group: str, what: str, name: str, outcome: Outcome, codec: str, frames: int = 12, **settings: Any
+    group: str,
+    what: str,
+    name: str,
+    outcome: Outcome,
+    codec: str,
+    frames: int = 12,
+    **settings: Any,
 ) -> Case:
     """A clip that `write_video` makes, unharmed."""
-    more = {key: settings.pop(key) for key in ("arguments", "apart", "slow") if key in settings}
+    more = {
+        key: settings.pop(key)
+        for key in ("arguments", "apart", "slow")
+        if key in settings
+    }
     suffix = os.path.splitext(name)[1]
-    return of_bytes(group, what, name, lambda: made(suffix, frames, codec, **settings), outcome, **more)
+    return of_bytes(
+        group,
+        what,
+        name,
+        lambda: made(suffix, frames, codec, **settings),
+        outcome,
+        **more,
+    )
 
 
 NO_INDEX = r"its index \(moov\) is missing, so the recording was not finished"

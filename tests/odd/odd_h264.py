@@ -19,7 +19,10 @@ def h264_of_size(size: int) -> bytes:
         stream.time_base = 1 / _RATE
         for packet in _baseline_packets():
             units = [unit for unit in bytes(packet).split(_START) if unit]
-            data = b"".join(_START + (_head(size) if unit[0] & 31 == _HEAD else unit) for unit in units)
+            data = b"".join(
+                _START + (_head(size) if unit[0] & 31 == _HEAD else unit)
+                for unit in units
+            )
             changed = with_bytes(packet, data)
             changed.stream, changed.time_base = stream, 1 / _RATE
             output.mux_one(changed)
@@ -29,7 +32,10 @@ def h264_of_size(size: int) -> bytes:
 def _baseline_packets() -> list[Any]:
     options = {"profile": "baseline", "preset": "ultrafast", "tune": "zerolatency"}
     options |= {"x264-params": "sliced-threads=0:threads=1:asm=AVX2:log-level=-1"}
-    frames = [video_frame("yuv420p", sample_planes("yuv420p", number), number) for number in range(3)]
+    frames = [
+        video_frame("yuv420p", sample_planes("yuv420p", number), number)
+        for number in range(3)
+    ]
     return encoded("libx264", frames, options)
 
 
@@ -37,11 +43,21 @@ def _head(size: int) -> bytes:
     """Section 7.3.2.1.1 of the standard, baseline profile: times in order, one reference, no cropping."""
     across = size // 16 - 1
     fixed = f"{66:08b}{0xC0:08b}{62:08b}"  # profile, constraints, level
-    numbers = _golomb(0) + _golomb(0) + _golomb(2) + _golomb(1) + "0" + _golomb(across) + _golomb(across)
+    numbers = (
+        _golomb(0)
+        + _golomb(0)
+        + _golomb(2)
+        + _golomb(1)
+        + "0"
+        + _golomb(across)
+        + _golomb(across)
+    )
     # frames only, 8x8 inference, no cropping, no usability data, stop bit
     bits = fixed + numbers + "1" + "1" + "0" + "0" + "1"
     bits += "0" * (-len(bits) % 8)
-    return bytes([0x67]) + _escaped(bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)))
+    return bytes([0x67]) + _escaped(
+        bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
+    )
 
 
 def _golomb(value: int) -> str:

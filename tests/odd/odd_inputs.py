@@ -29,7 +29,18 @@ from vidrestore.media.reading.probe import probe, video_stream
 from vidrestore.settings.tasks import TASKS
 
 CASES = tuple(
-    chain(cuts(), bits(), headers(), sizes(), times(), pixels(), streams(), names(), no_videos(), changes())
+    chain(
+        cuts(),
+        bits(),
+        headers(),
+        sizes(),
+        times(),
+        pixels(),
+        streams(),
+        names(),
+        no_videos(),
+        changes(),
+    )
 )
 
 
@@ -49,7 +60,9 @@ def run(case: Case, folder: Path, commands: Commands) -> Got:
     """Make the input in the current folder, which is empty, and restore it by a model without effect."""
     case.write(folder / case.name)
     arguments = ["denoise", *case.arguments, "--", case.name]
-    code, printed = _apart(arguments, folder, commands) if case.apart else _here(arguments)
+    code, printed = (
+        _apart(arguments, folder, commands) if case.apart else _here(arguments)
+    )
     written = [path for path in folder.iterdir() if path.name != case.name]
     return Got(code, printed, written[0] if len(written) == 1 else None)
 
@@ -118,7 +131,10 @@ def difference(source: Path, output: Path, case: Case) -> str | None:
     if len(found) != len(wanted):
         return f"{len(found)} frames, but the source shows {len(wanted)}"
     exact = "--lossless" in case.arguments
-    if exact and any(frame.samples != other.samples for frame, other in zip(found, wanted, strict=True)):
+    if exact and any(
+        frame.samples != other.samples
+        for frame, other in zip(found, wanted, strict=True)
+    ):
         return "other samples"
     return tags_differ(source, output) or packets_differ(source, output, case, moved)
 
@@ -139,9 +155,18 @@ def shown(path: Path) -> list[Shown]:
             with contextlib.suppress(av.error.FFmpegError):
                 for frame in packet.decode():
                     pts = frame.pts if frame.pts is not None else frame.dts
-                    time = len(result) / stream.guessed_rate if pts is None else pts * stream.time_base
+                    time = (
+                        len(result) / stream.guessed_rate
+                        if pts is None
+                        else pts * stream.time_base
+                    )
                     planes = planes_of(frame)
-                    result.append(Shown(time, [np.ascontiguousarray(plane).tobytes() for plane in planes]))
+                    result.append(
+                        Shown(
+                            time,
+                            [np.ascontiguousarray(plane).tobytes() for plane in planes],
+                        )
+                    )
     return result
 
 
@@ -151,12 +176,21 @@ def tags_differ(source: Path, output: Path) -> str | None:
         old, new = getattr(before.video, name), getattr(after.video, name)
         if name == "colour":
             # untagged is limited
-            old, new = (replace(each, chroma_location=0, range=each.range or 1) for each in (old, new))
+            old, new = (
+                replace(each, chroma_location=0, range=each.range or 1)
+                for each in (old, new)
+            )
         if old != new:
             return f"{name} was {old}, is {new}"
-    if (before.video.sample_aspect_ratio or 1) != (after.video.sample_aspect_ratio or 1):
+    if (before.video.sample_aspect_ratio or 1) != (
+        after.video.sample_aspect_ratio or 1
+    ):
         return f"pixels of {before.video.sample_aspect_ratio} became {after.video.sample_aspect_ratio}"
-    lost = {key.lower() for key in before.metadata} - _MUXERS_OWN - {key.lower() for key in after.metadata}
+    lost = (
+        {key.lower() for key in before.metadata}
+        - _MUXERS_OWN
+        - {key.lower() for key in after.metadata}
+    )
     if lost:
         return f"metadata is lost: {lost}"
     return "chapters are lost" if before.chapters != after.chapters else None
@@ -164,14 +198,36 @@ def tags_differ(source: Path, output: Path) -> str | None:
 
 # What muxers write for themselves, the second half that of MXF.
 _MUXERS_OWN = {
-    *("major_brand", "minor_version", "compatible_brands", "encoder", "software", "duration", "genre"),
-    *("creation_time", "company_name", "product_name", "product_version", "application_platform"),
-    *("product_uid", "material_package_umid", "modification_date", "operational_pattern_ul", "uid"),
+    *(
+        "major_brand",
+        "minor_version",
+        "compatible_brands",
+        "encoder",
+        "software",
+        "duration",
+        "genre",
+    ),
+    *(
+        "creation_time",
+        "company_name",
+        "product_name",
+        "product_version",
+        "application_platform",
+    ),
+    *(
+        "product_uid",
+        "material_package_umid",
+        "modification_date",
+        "operational_pattern_ul",
+        "uid",
+    ),
     *("generation_uid", "toolkit_version"),
 }
 
 
-def packets_differ(source: Path, output: Path, case: Case, moved: Fraction) -> str | None:
+def packets_differ(
+    source: Path, output: Path, case: Case, moved: Fraction
+) -> str | None:
     """How packets of the other streams, or their times to a millisecond, differ."""
     if "--drop" in case.arguments:
         return None
@@ -181,7 +237,11 @@ def packets_differ(source: Path, output: Path, case: Case, moved: Fraction) -> s
     for number, (old, new) in enumerate(zip(before, after, strict=True)):
         if [data for data, _ in old] != [data for data, _ in new]:
             return f"other stream {number} has other packets"
-        times = [(a, b) for (_, a), (_, b) in zip(old, new, strict=True) if None not in (a, b)]
+        times = [
+            (a, b)
+            for (_, a), (_, b) in zip(old, new, strict=True)
+            if None not in (a, b)
+        ]
         if any(abs(a + moved - b) > Fraction(1, 1000) for a, b in times):
             return f"other stream {number} has other times"
     return None
@@ -191,10 +251,20 @@ def other_packets(path: Path, case: Case) -> list[list[tuple[bytes, Fraction | N
     info = probe(str(path))
     left_out = {info.video.index}
     if "data" not in case.what:  # tracks that QuickTime makes again
-        left_out |= {each.index for each in info.streams if (each.kind, each.codec) == ("data", "unknown")}
-    return [result for index, result in sorted(packets(path).items()) if index not in left_out]
+        left_out |= {
+            each.index
+            for each in info.streams
+            if (each.kind, each.codec) == ("data", "unknown")
+        }
+    return [
+        result
+        for index, result in sorted(packets(path).items())
+        if index not in left_out
+    ]
 
 
 def empty(folder: Path) -> None:
     for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        shutil.rmtree(
+            path
+        ) if path.is_dir() and not path.is_symlink() else path.unlink()

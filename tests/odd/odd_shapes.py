@@ -17,24 +17,41 @@ def sizes() -> Iterator[Case]:
     part = partial(of_video, "size")
     for size in ((1, 1), (1, 48), (64, 1), (2, 2), (3, 5), (7, 48), (65, 49), (17, 8)):
         outcome = kept(3)
-        yield part(f"{size[0]}x{size[1]}", "video.mkv", outcome, "rawvideo", 3, size=size)
-    yield part("1x1, gray", "video.mkv", kept(3), "rawvideo", 3, size=(1, 1), pix_fmt="gray")
+        yield part(
+            f"{size[0]}x{size[1]}", "video.mkv", outcome, "rawvideo", 3, size=size
+        )
+    yield part(
+        "1x1, gray", "video.mkv", kept(3), "rawvideo", 3, size=(1, 1), pix_fmt="gray"
+    )
     yield part("a strip of 4098x2", "video.mkv", kept(2), "rawvideo", 2, size=(4098, 2))
     yield part("a strip of 2x4098", "video.mkv", kept(2), "rawvideo", 2, size=(2, 4098))
     yield part("65x49, MP4", "video.mp4", kept(3), "mpeg4", 3, size=(65, 49))
     count = partial(of_video, "frames")
-    codecs = {"mp4": "libx264", "mkv": "ffv1", "ts": "mpeg2video", "avi": "mpeg4", "webm": "libvpx-vp9"}
+    codecs = {
+        "mp4": "libx264",
+        "mkv": "ffv1",
+        "ts": "mpeg2video",
+        "avi": "mpeg4",
+        "webm": "libvpx-vp9",
+    }
     for kind, codec in codecs.items():
         yield count(f".{kind}: 1 frame", f"video.{kind}", kept(1), codec, 1)
         yield count(f".{kind}: 2 frames", f"video.{kind}", kept(2), codec, 2)
     none, nothing = partial(of_bytes, "frames"), refused("the file holds: nothing")
     yield none("MP4: 0 frames", "video.mp4", partial(empty, "mp4"), nothing)
-    yield none("MKV: 0 frames", "video.mkv", partial(empty, "matroska"), refused("0 frames"))
+    yield none(
+        "MKV: 0 frames", "video.mkv", partial(empty, "matroska"), refused("0 frames")
+    )
     yield none("AVI: 0 frames", "video.avi", partial(empty, "avi"), refused("0 frames"))
     yield none(
-        "fragments: 0 frames", "video.mp4", partial(empty, "mp4", files.FRAGMENTS), refused("0 frames")
+        "fragments: 0 frames",
+        "video.mp4",
+        partial(empty, "mp4", files.FRAGMENTS),
+        refused("0 frames"),
     )
-    yield none("y4m: 0 frames", "video.y4m", lambda: clip("y4m")[:62], refused("video.y4m"))
+    yield none(
+        "y4m: 0 frames", "video.y4m", lambda: clip("y4m")[:62], refused("video.y4m")
+    )
 
 
 def empty(container: str, options: dict[str, str] | None = None) -> bytes:
@@ -55,23 +72,61 @@ def times() -> Iterator[Case]:
     part = partial(of_video, "times", codec="libx264", options=X264, time_base=MS)
     yield part("MKV of varying rate", "video.mkv", kept(12), times=GAPS)
     yield part("MP4 of varying rate", "video.mp4", kept(12), times=GAPS)
-    yield part("a gap of 3 hours", "video.mp4", kept(4), frames=4, times=(0, 40, 10_800_000, 10_800_040))
+    yield part(
+        "a gap of 3 hours",
+        "video.mp4",
+        kept(4),
+        frames=4,
+        times=(0, 40, 10_800_000, 10_800_040),
+    )
     hours = range(36_000_000, 36_000_160, 40)
     yield part("begins after 10 hours", "video.mkv", kept(4), frames=4, times=hours)
-    before, as_it_is = kept(12, moved=True, says="begins 0.200 s before 0"), {"avoid_negative_ts": "disabled"}
+    before, as_it_is = (
+        kept(12, moved=True, says="begins 0.200 s before 0"),
+        {"avoid_negative_ts": "disabled"},
+    )
     early = {"times": range(-200, 280, 40), "time_base": MS, "container": as_it_is}
-    yield of_video("times", "begins before 0, MKV", "video.mkv", before, "ffv1", **early)
-    close, coarse = (0, 4, 5, *range(30, 300, 30)), refused("counts 1/1000 s, use -o NAME.mp4")
-    into_mkv = {"times": close, "time_base": Fraction(1, 12000), "arguments": ("-o", "out.mkv")}
+    yield of_video(
+        "times", "begins before 0, MKV", "video.mkv", before, "ffv1", **early
+    )
+    close, coarse = (
+        (0, 4, 5, *range(30, 300, 30)),
+        refused("counts 1/1000 s, use -o NAME.mp4"),
+    )
+    into_mkv = {
+        "times": close,
+        "time_base": Fraction(1, 12000),
+        "arguments": ("-o", "out.mkv"),
+    }
     yield part("two frames in a tick of MKV", "video.mp4", coarse, **into_mkv)
     fine = Fraction(1, 1_000_000)
-    yield part("ticks of 1/1000000 s", "video.mp4", kept(12), times=range(7, 480_007, 40_000), time_base=fine)
+    yield part(
+        "ticks of 1/1000000 s",
+        "video.mp4",
+        kept(12),
+        times=range(7, 480_007, 40_000),
+        time_base=fine,
+    )
     late = partial(of_bytes, "times")
-    middle = replace(kept(12, says="lies in the middle between its neighbours"), mended=True)
-    yield late("MKV: a time comes twice", "video.mkv", partial(retimed, "matroska", twice), middle)
+    middle = replace(
+        kept(12, says="lies in the middle between its neighbours"), mended=True
+    )
+    yield late(
+        "MKV: a time comes twice",
+        "video.mkv",
+        partial(retimed, "matroska", twice),
+        middle,
+    )
     several, timeless = refused("joined from several"), lambda number: None
-    yield late("MKV: times go back", "video.mkv", partial(retimed, "matroska", back), several)
-    yield late("NUT without times of showing", "video.nut", partial(retimed, "nut", timeless), kept(12))
+    yield late(
+        "MKV: times go back", "video.mkv", partial(retimed, "matroska", back), several
+    )
+    yield late(
+        "NUT without times of showing",
+        "video.nut",
+        partial(retimed, "nut", timeless),
+        kept(12),
+    )
     yield late("raw H.264 with B-frames", "video.h264", partial(clip, "h264"), kept(12))
     yield late("raw MPEG-2", "video.m2v", partial(clip, "mpeg2"), kept(12))
     for what, edits, outcome in EDITS:
@@ -81,7 +136,12 @@ def times() -> Iterator[Case]:
     for degrees in (90, 180, -90, 30):
         display = {"display": {"degrees": degrees}}
         yield turned(f"by {degrees} degrees", "video.mp4", kept(12), settings=display)
-    yield turned("mirrored, MKV", "video.mkv", kept(12), settings={"display": {"degrees": 0, "hflip": True}})
+    yield turned(
+        "mirrored, MKV",
+        "video.mkv",
+        kept(12),
+        settings={"display": {"degrees": 0, "hflip": True}},
+    )
 
 
 Edits = tuple[tuple[int, int], ...]
@@ -109,7 +169,10 @@ def back(number: int) -> int:
 def retimed(container: str, time: Callable[[int], int | None]) -> bytes:
     """Twelve packets of MPEG-4 with these times of showing, in ms."""
     memory = io.BytesIO()
-    with av.open(io.BytesIO(clip("m4v"))) as source, av.open(memory, "w", format=container) as output:
+    with (
+        av.open(io.BytesIO(clip("m4v"))) as source,
+        av.open(memory, "w", format=container) as output,
+    ):
         stream = output.add_stream_from_template(source.streams.video[0])
         packets = [packet for packet in source.demux(video=0) if packet.size]
         for number, packet in enumerate(packets):
@@ -120,8 +183,26 @@ def retimed(container: str, time: Callable[[int], int | None]) -> bytes:
 
 
 KEPT_FORMATS = (
-    *("gray", "yuv410p", "yuv411p", "yuv420p", "yuv422p", "yuv440p", "yuv444p", "yuva420p", "yuva444p10le"),
-    *("yuv420p9le", "yuv420p10le", "yuv422p12le", "yuv444p14le", "yuv444p16le", "gray10le", "gray16le"),
+    *(
+        "gray",
+        "yuv410p",
+        "yuv411p",
+        "yuv420p",
+        "yuv422p",
+        "yuv440p",
+        "yuv444p",
+        "yuva420p",
+        "yuva444p10le",
+    ),
+    *(
+        "yuv420p9le",
+        "yuv420p10le",
+        "yuv422p12le",
+        "yuv444p14le",
+        "yuv444p16le",
+        "gray10le",
+        "gray16le",
+    ),
     *("gbrp10le", "gbrap12le", "bgr0"),
 )
 RAW_FORMATS = ("nv12", "yuyv422", "uyvy422", "rgb24", "bgra", "gray16be")
@@ -137,26 +218,45 @@ def pixels() -> Iterator[Case]:
         yield part(f"{name}, raw", "video.nut", kept(3), "rawvideo", 3, pix_fmt=name)
     for name in REFUSED_FORMATS:
         words = refused(f"{name} is not supported; convert")
-        yield of_bytes("pixels", f"{name}, raw", "video.nut", partial(blank, name), words)
+        yield of_bytes(
+            "pixels", f"{name}, raw", "video.nut", partial(blank, name), words
+        )
     unkept = refused("no encoder here keeps ya8; convert")
     yield part("ya8, raw", "video.nut", unkept, "rawvideo", 3, pix_fmt="ya8")
-    yield part("full range of an old kind", "video.mkv", kept(3), "mjpeg", 3, pix_fmt="yuvj422p")
+    yield part(
+        "full range of an old kind",
+        "video.mkv",
+        kept(3),
+        "mjpeg",
+        3,
+        pix_fmt="yuvj422p",
+    )
     h264 = partial(part, outcome=kept(3), codec="libx264", frames=3)
     tags = {"colorspace": 9, "color_primaries": 9, "color_trc": 16, "color_range": 2}
     for name in ("video.mkv", "video.mp4"):
-        yield h264(f"BT.2020 PQ of full range, {name[5:]}", name, options=X264, settings=tags)
+        yield h264(
+            f"BT.2020 PQ of full range, {name[5:]}", name, options=X264, settings=tags
+        )
     reserved = {"color_trc": 3, "color_primaries": 3}
     yield h264("tags that are reserved", "video.mkv", options=X264, settings=reserved)
     shape = {"sample_aspect_ratio": Fraction(64, 45)}
     yield h264("pixels of 64:45, .mp4", "video.mp4", settings=shape)
     yield h264("pixels of 64:45, .mkv", "video.mkv", settings=shape)
-    yield part("pixels of 64:45, .avi", "video.avi", kept(3), "mpeg4", 3, settings=shape)
-    yield h264("pixels of 1:300", "video.mkv", settings={"sample_aspect_ratio": Fraction(1, 300)})
+    yield part(
+        "pixels of 64:45, .avi", "video.avi", kept(3), "mpeg4", 3, settings=shape
+    )
+    yield h264(
+        "pixels of 1:300",
+        "video.mkv",
+        settings={"sample_aspect_ratio": Fraction(1, 300)},
+    )
     fields = partial(of_video, "fields", codec="libx264", frames=4)
     for order in ("tff", "bff"):
         marked = {"x264-params": f"{order}=1"}
         plain = {"options": marked, "arguments": ("--scan", "progressive")}
-        yield fields(f"interlaced, {order}, --scan progressive", "film.mkv", kept(4), **plain)
+        yield fields(
+            f"interlaced, {order}, --scan progressive", "film.mkv", kept(4), **plain
+        )
         # other samples, as it is deinterlaced
         lossy = {"options": marked, "arguments": ("--encoder", "libx264")}
         yield fields(f"interlaced, {order}", "film.mkv", kept(4), **lossy)

@@ -80,7 +80,9 @@ def judged(path: Path) -> str | None:
                     frames += 1
                     if frame.is_corrupt:
                         return "a frame marked corrupt"
-            if errors := [message for level, _, message in logs if level <= av.logging.ERROR]:
+            if errors := [
+                message for level, _, message in logs if level <= av.logging.ERROR
+            ]:
                 return f"an error: {errors[0].strip()}"
     except (av.error.FFmpegError, IndexError) as error:
         return f"raised {error}"
@@ -108,7 +110,9 @@ def test_undamaged_files_are_not_reported_as_damaged(suffix, folder):
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(8), pytest.param(range(8, 222), marks=pytest.mark.faults)], ids=["few", "all"]
+    "seeds",
+    [range(8), pytest.param(range(8, 222), marks=pytest.mark.faults)],
+    ids=["few", "all"],
 )
 @pytest.mark.parametrize("suffix", CONTAINERS)
 def test_no_loss_is_silent(suffix, seeds, folder, tmp_path):

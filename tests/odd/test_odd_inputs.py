@@ -12,9 +12,12 @@ from odd_case import Case, Outcome, kept, maybe_damaged, of_bytes
 from odd_files import KINDS, box, clip, cut, flipped, places
 from odd_inputs import CASES, empty, run, shown, verdict
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs fork, and names that Windows has not")
+pytestmark = pytest.mark.skipif(
+    os.name == "nt", reason="needs fork, and names that Windows has not"
+)
 
-ENDLESS = {"ts", "mpeg2 ts", "mpg", "mpeg2"}  # containers that say nowhere how long they are
+# containers that say nowhere how long they are
+ENDLESS = {"ts", "mpeg2 ts", "mpg", "mpeg2"}
 SWEPT = ("mp4", "mkv", "ts", "avi", "webm", "fragments")
 
 
@@ -32,7 +35,11 @@ def name(case: Case) -> str:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case)) for case in CASES]
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case))
+        for case in CASES
+    ],
 )
 def test_every_odd_input_has_its_stated_result(case, folder, commands):
     got = run(case, folder, commands)
@@ -54,9 +61,19 @@ def test_a_result_other_than_stated_is_seen(outcome, wrong, folder, commands):
 
 
 def test_a_verdict_sees_other_pixels(folder, commands):
-    case = of_bytes("none", "lossy", "video.mkv", lambda: clip("mkv"), kept(12), arguments=("--crf", "40"))
+    case = of_bytes(
+        "none",
+        "lossy",
+        "video.mkv",
+        lambda: clip("mkv"),
+        kept(12),
+        arguments=("--crf", "40"),
+    )
     got = run(case, folder, commands)
-    assert verdict(replace(case, arguments=("--lossless",)), got, folder) == "other samples"
+    assert (
+        verdict(replace(case, arguments=("--lossless",)), got, folder)
+        == "other samples"
+    )
 
 
 def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
@@ -73,8 +90,16 @@ def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
     mp4, mkv = clip("mp4"), clip("mkv")
     for seed in range(40):
         index, head = box(mp4, "moov"), range(places(mkv)[0].start)
-        yield f"MP4 with 3 bits of its index flipped, {seed}", flipped(mp4, 3, index, seed), False
-        yield f"MKV with 3 bits of its head flipped, {seed}", flipped(mkv, 3, head, seed), False
+        yield (
+            f"MP4 with 3 bits of its index flipped, {seed}",
+            flipped(mp4, 3, index, seed),
+            False,
+        )
+        yield (
+            f"MKV with 3 bits of its head flipped, {seed}",
+            flipped(mkv, 3, head, seed),
+            False,
+        )
 
 
 @pytest.mark.faults
@@ -83,7 +108,9 @@ def test_damage_anywhere_is_found_or_changes_pictures_only(folder, commands):
     wrong = []
     for what, data, counted in damaged_clips():
         name = f"video{KINDS[what.split(' ')[0].lower()][0]}"
-        case = of_bytes("sweep", what, name, lambda data=data: data, maybe_damaged(12), apart=True)
+        case = of_bytes(
+            "sweep", what, name, lambda data=data: data, maybe_damaged(12), apart=True
+        )
         got = run(case, folder, commands)
         if problem := complaint(got, folder / case.name, counted):
             wrong.append(f"{what}: {problem}\n{got.said}")
@@ -103,4 +130,8 @@ def complaint(got: odd_inputs.Got, source: Path, counted: bool) -> str | None:
     if got.code == 4:
         return None
     found, wanted = len(shown(got.output)), len(shown(source))
-    return f"{found} of {wanted} frames" if found != wanted or (counted and found != 12) else None
+    return (
+        f"{found} of {wanted} frames"
+        if found != wanted or (counted and found != 12)
+        else None
+    )

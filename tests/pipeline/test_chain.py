@@ -19,7 +19,11 @@ def unit(item: object) -> int:
 
 
 def threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread is not threading.main_thread()}
+    return {
+        thread
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread()
+    }
 
 
 def endless(closed: threading.Event) -> Iterator[int]:
@@ -51,12 +55,15 @@ def test_buffered_runs_ahead_by_no_more_bytes_than_allowed():
 
     with closing(buffered(items(), limit=50, size=lambda item: 10)) as ahead:
         assert next(ahead) == 0
-        assert made[6].wait(60)  # five wait in the queue, and one is in the producer's hand
+        # five wait in the queue, and one is in the producer's hand
+        assert made[6].wait(60)
         assert not made[7].wait(0.05)
 
 
 @pytest.mark.parametrize("on_gpu, waiting", [(False, 1), (True, 43)])
-def test_two_clips_of_1080p_in_10_bits_wait_beside_a_gpu_and_a_frame_beside_a_cpu(on_gpu, waiting):
+def test_two_clips_of_1080p_in_10_bits_wait_beside_a_gpu_and_a_frame_beside_a_cpu(
+    on_gpu, waiting
+):
     made = [threading.Event() for _ in range(100)]
 
     def items() -> Iterator[SimpleNamespace]:
@@ -71,7 +78,10 @@ def test_two_clips_of_1080p_in_10_bits_wait_beside_a_gpu_and_a_frame_beside_a_cp
 
 
 def test_an_item_larger_than_the_limit_still_passes():
-    assert list(buffered([b"x" * 100, b"y" * 100], limit=10, size=len)) == [b"x" * 100, b"y" * 100]
+    assert list(buffered([b"x" * 100, b"y" * 100], limit=10, size=len)) == [
+        b"x" * 100,
+        b"y" * 100,
+    ]
 
 
 def test_an_error_of_the_producer_comes_after_the_items_before_it():
@@ -114,7 +124,9 @@ def test_an_error_in_the_middle_of_a_chain_stops_both_sides():
 
 
 @pytest.mark.parametrize("workers", [2, 5])
-def test_results_keep_the_order_if_every_second_item_is_done_before_the_one_before_it(workers):
+def test_results_keep_the_order_if_every_second_item_is_done_before_the_one_before_it(
+    workers,
+):
     done = [threading.Event() for _ in range(10)]
 
     def square(item: int) -> int:
@@ -122,7 +134,9 @@ def test_results_keep_the_order_if_every_second_item_is_done_before_the_one_befo
         done[item].set()
         return item * item
 
-    assert list(at_once(square, range(10), workers, workers)) == [item * item for item in range(10)]
+    assert list(at_once(square, range(10), workers, workers)) == [
+        item * item for item in range(10)
+    ]
 
 
 def test_no_more_than_one_item_is_read_beyond_those_worked_on():
@@ -162,7 +176,9 @@ def test_a_worker_between_two_tiles_stops_when_nobody_waits_for_its_result():
 
 def test_a_call_of_a_network_that_takes_longer_is_left_behind(release):
     began = time.monotonic()
-    stopped_while_waiting(buffered(at_once(lambda item: release.wait(60), range(3), 2, 2), 1, unit))
+    stopped_while_waiting(
+        buffered(at_once(lambda item: release.wait(60), range(3), 2, 2), 1, unit)
+    )
     assert time.monotonic() - began < 5
 
 
@@ -217,10 +233,12 @@ def test_trimming_returns_idle_memory_below_a_used_block():
     library = ctypes.CDLL(None)
     library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     library.free.argtypes = [ctypes.c_void_p]
-    blocks = [library.malloc(64 << 10) for _ in range(1000)]  # too small for glibc to map apart
+    # too small for glibc to map apart
+    blocks = [library.malloc(64 << 10) for _ in range(1000)]
     for block in blocks:
         ctypes.memset(block, 1, 64 << 10)
-    for block in blocks[:-1]:  # the last one is on top, and the heap can't shrink below it
+    # the last one is on top, and the heap can't shrink below it
+    for block in blocks[:-1]:
         library.free(block)
     held = resident()
     find_trim()(0)

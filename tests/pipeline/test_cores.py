@@ -31,7 +31,9 @@ def test_parts_come_in_order_whichever_is_done_first(workers):
         time.sleep(0.002 * (number % 3))
         return number * number
 
-    assert in_workers(lambda: list(dealt(slow, range(20))), workers) == [number**2 for number in range(20)]
+    assert in_workers(lambda: list(dealt(slow, range(20))), workers) == [
+        number**2 for number in range(20)
+    ]
 
 
 def test_parts_run_in_all_workers_at_the_same_time_but_no_more():
@@ -86,7 +88,10 @@ def test_parts_that_deal_parts_of_their_own_end(workers):
         return list(chain.from_iterable(dealt(inner, range(0, 50, 10))))
 
     clips = list(at_once(lambda _: outer(), range(4), workers, workers))
-    assert clips == [[number + part for number in range(0, 50, 10) for part in range(5)]] * 4
+    assert (
+        clips
+        == [[number + part for number in range(0, 50, 10) for part in range(5)]] * 4
+    )
 
 
 def test_a_clip_that_waits_for_another_ones_result_takes_parts_of_it():
@@ -99,7 +104,9 @@ def test_a_clip_that_waits_for_another_ones_result_takes_parts_of_it():
         future.append(Future())
         promised.wait(30)
         # one part waits until another thread than this one runs the other
-        list(dealt(lambda number: helped.set() if number else helped.wait(30), range(2)))
+        list(
+            dealt(lambda number: helped.set() if number else helped.wait(30), range(2))
+        )
         future[0].set_result(7)
         return 1
 
@@ -128,14 +135,21 @@ def test_the_error_of_a_part_is_raised_where_its_result_is_used():
 
 
 def test_a_thread_that_is_no_worker_runs_all_parts_itself():
-    assert set(dealt(lambda _: threading.get_ident(), range(3))) == {threading.get_ident()}
+    assert set(dealt(lambda _: threading.get_ident(), range(3))) == {
+        threading.get_ident()
+    }
 
 
 def test_every_worker_has_one_thread_of_torch_and_the_callers_count_returns():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        counts = at_once(lambda _: list(dealt(lambda _: torch.get_num_threads(), range(6))), [None], 1, 3)
+        counts = at_once(
+            lambda _: list(dealt(lambda _: torch.get_num_threads(), range(6))),
+            [None],
+            1,
+            3,
+        )
         assert list(counts) == [[1] * 6]
         assert torch.get_num_threads() == 2
     finally:
@@ -179,7 +193,9 @@ def test_one_two_and_three_workers_denoise_to_the_same_bits(noisy, frames):
     assert not torch.equal(one, noisy[:frames])
 
 
-@pytest.mark.parametrize("pair", [ConvolutionPair(16, 0.1), ResidualBlock(16)], ids=["mbt", "vsr"])
+@pytest.mark.parametrize(
+    "pair", [ConvolutionPair(16, 0.1), ResidualBlock(16)], ids=["mbt", "vsr"]
+)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_convolutions_shared_with_idle_workers_have_the_bits_of_one(pair, workers):
     maps = torch.randn(1, 16, 99, 40, generator=torch.Generator().manual_seed(2))
@@ -190,7 +206,9 @@ def test_convolutions_shared_with_idle_workers_have_the_bits_of_one(pair, worker
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
             return pair(maps)
 
-    hook = (pair.first if isinstance(pair, ConvolutionPair) else pair.conv1).register_forward_hook(
+    hook = (
+        pair.first if isinstance(pair, ConvolutionPair) else pair.conv1
+    ).register_forward_hook(
         lambda *_: threads.add(threading.get_ident()) or time.sleep(0.005)
     )
     try:
@@ -203,7 +221,9 @@ def test_convolutions_shared_with_idle_workers_have_the_bits_of_one(pair, worker
     assert len(threads) == workers
 
 
-def test_frames_of_fields_are_woven_by_all_workers_to_the_bits_of_one(noisy, monkeypatch):
+def test_frames_of_fields_are_woven_by_all_workers_to_the_bits_of_one(
+    noisy, monkeypatch
+):
     threads, search = set[int](), fields.dense_motion
 
     def noted(*pictures: Tensor) -> Tensor:

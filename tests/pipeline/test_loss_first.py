@@ -39,14 +39,20 @@ def blocks() -> NDArray[np.uint8]:
     return levels.repeat(8, 0).repeat(8, 1)
 
 
-def restored(gain: float, frames: int = 1, loss: float = 3.0, strength: float = 1.0) -> Tensor:
+def restored(
+    gain: float, frames: int = 1, loss: float = 3.0, strength: float = 1.0
+) -> Tensor:
     """Return the first of some frames of blocks, restored."""
     given = [Frame((blocks(),), number, loss=(loss, 0.0)) for number in range(frames)]
     restorer: Any = Amplifier(gain)
-    conversion = RgbConversion(restorer, VIDEO, RestoreOptions(device="cpu", strength=strength))
+    conversion = RgbConversion(
+        restorer, VIDEO, RestoreOptions(device="cpu", strength=strength)
+    )
     samples = Samples(given, GREY, None)
     with torch.inference_mode():
-        ((plane,), *_) = conversion.restored(Clip(0, frames, (0.0,)), samples, (0, frames), None)
+        ((plane,), *_) = conversion.restored(
+            Clip(0, frames, (0.0,)), samples, (0, frames), None
+        )
     return plane[0]
 
 

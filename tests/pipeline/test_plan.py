@@ -24,7 +24,13 @@ from vidrestore.pixels.frames import Frame, PixelFormat
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)
 LENGTH, OVERLAP = 8, 2
-SCENES = {"one": [21], "two": [9, 30], "short ones": [5, 6, 8, 14], "a frame": [1], "nothing": []}
+SCENES = {
+    "one": [21],
+    "two": [9, 30],
+    "short ones": [5, 6, 8, 14],
+    "a frame": [1],
+    "nothing": [],
+}
 
 
 def empty() -> Timeline:
@@ -40,7 +46,14 @@ def planned(frames: list[Frame], sigma: float | None = 5.0) -> Timeline:
 
 def plan_of(timeline: Timeline) -> Plan:
     encoder = EncoderChoice("ffv1", "yuv420p", "matroska", {"level": "3"})
-    return Plan(SourceIdentity("video.mkv", 1, 2, "ab"), "out.mkv", "denoise", encoder, (1, 2), timeline)
+    return Plan(
+        SourceIdentity("video.mkv", 1, 2, "ab"),
+        "out.mkv",
+        "denoise",
+        encoder,
+        (1, 2),
+        timeline,
+    )
 
 
 def cuts_of(lengths: list[int]) -> list[int]:
@@ -60,7 +73,9 @@ def test_clips_of_a_stream_are_those_of_the_video_at_once(lengths):
 def test_every_clip_comes_with_its_own_frames_and_is_the_last_of_the_plan():
     frames, timeline = scene_frames([9, 30]), empty()
     for number, (clip, held) in enumerate(planned_clips(frames, timeline, YUV, 5.0), 1):
-        assert [frame.pts for frame in held] == [frame.pts for frame in frames[clip.first : clip.stop]]
+        assert [frame.pts for frame in held] == [
+            frame.pts for frame in frames[clip.first : clip.stop]
+        ]
         assert timeline.clips[-1] == clip and len(timeline.clips) == number
     assert timeline.clips[0] == Clip(0, 9, (5.0, 5.0, 5.0))
 
@@ -88,7 +103,9 @@ def test_measured_sigma_is_near_the_truth_in_every_clip_of_every_scene():
     frames = scene_frames([20], noise=6, height=192, width=256) + scene_frames(
         [20], noise=18, height=192, width=256, seed=1
     )
-    clips = planned([Frame(frame.planes, index) for index, frame in enumerate(frames)], sigma=None).clips
+    clips = planned(
+        [Frame(frame.planes, index) for index, frame in enumerate(frames)], sigma=None
+    ).clips
     for clip in clips:
         np.testing.assert_allclose(clip.sigma, 6 if clip.first < 20 else 18, rtol=0.1)
     assert {clip.first < 20 for clip in clips} == {True, False}
@@ -107,7 +124,9 @@ def test_noise_of_deinterlaced_frames_is_that_of_their_real_rows(parities):
         np.testing.assert_allclose(clip.rms, 10, rtol=0.1)
 
 
-def test_coarse_noise_of_colour_in_fields_is_taken_for_the_mean_of_its_strength_and_sigma(monkeypatch):
+def test_coarse_noise_of_colour_in_fields_is_taken_for_the_mean_of_its_strength_and_sigma(
+    monkeypatch,
+):
     monkeypatch.setattr(NoiseMeter, "noise", lambda meter: (PlaneNoise(20.0, 5.0),) * 3)
     frames = scene_frames([9])
     for frame in frames:
@@ -122,7 +141,13 @@ def test_measured_sigma_of_red_green_and_blue_is_theirs():
     rows, columns = np.mgrid[:192, :256]
     scene = 128 + 50 * np.sin(rows / 40) * np.cos(columns / 30)
     frames = [
-        Frame(tuple(np.rint(scene + rng.normal(0, 12, scene.shape)).astype(np.uint8) for _ in range(3)), at)
+        Frame(
+            tuple(
+                np.rint(scene + rng.normal(0, 12, scene.shape)).astype(np.uint8)
+                for _ in range(3)
+            ),
+            at,
+        )
         for at in range(9)
     ]
     timeline = empty()
@@ -142,19 +167,33 @@ def test_measured_sigma_of_red_green_and_blue_is_theirs():
         (18, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [16, 17]]),
     ],
 )
-def test_noise_is_looked_at_twice_in_a_short_scene_and_then_every_eight_frames(length, looks, monkeypatch):
+def test_noise_is_looked_at_twice_in_a_short_scene_and_then_every_eight_frames(
+    length, looks, monkeypatch
+):
     seen = []
-    monkeypatch.setattr(NoiseMeter, "add", lambda _, frames: seen.append([int(f[0][0, 0]) for f in frames]))
+    monkeypatch.setattr(
+        NoiseMeter,
+        "add",
+        lambda _, frames: seen.append([int(f[0][0, 0]) for f in frames]),
+    )
     frames = [Frame((np.full((16, 16), at, np.uint8),), at) for at in range(length)]
-    list(planned_clips(frames, Timeline(20, 4), PixelFormat("gray", "gray", 8), None, detect=False))
+    list(
+        planned_clips(
+            frames, Timeline(20, 4), PixelFormat("gray", "gray", 8), None, detect=False
+        )
+    )
     assert seen == looks
 
 
 def test_scenes_carry_the_noise_of_their_last_clip():
     timeline = planned(scene_frames([20, 9], noise=10), sigma=None)
-    assert [(scene.first, scene.stop) for scene in timeline.scenes] == [(0, 20), (20, 29)]
+    assert [(scene.first, scene.stop) for scene in timeline.scenes] == [
+        (0, 20),
+        (20, 29),
+    ]
     assert [scene.sigma for scene in timeline.scenes] == [
-        next(clip.sigma for clip in timeline.clips if clip.stop == stop) for stop in (20, 29)
+        next(clip.sigma for clip in timeline.clips if clip.stop == stop)
+        for stop in (20, 29)
     ]
 
 
@@ -163,32 +202,45 @@ def test_a_range_of_clips_gets_the_same_frames_as_in_a_complete_run():
     plan = plan_of(planned(frames))
     first = plan.timeline.clips[2].first
     for clip, held in planned_range(frames[first:], plan, range(2, 5)):
-        assert [frame.pts for frame in held] == [10 * index for index in range(clip.first, clip.stop)]
+        assert [frame.pts for frame in held] == [
+            10 * index for index in range(clip.first, clip.stop)
+        ]
 
 
 def test_a_range_from_a_source_that_has_changed_is_refused():
     frames = scene_frames([20])
     plan = plan_of(planned(frames))
     frames[5].pts += 1
-    with pytest.raises(PlanError, match=r"frame 5: found time 51, but the plan has time 50"):
+    with pytest.raises(
+        PlanError, match=r"frame 5: found time 51, but the plan has time 50"
+    ):
         list(planned_range(frames, plan, range(2)))
 
 
 def test_a_loss_of_chroma_alone_is_named():
-    assert Scene(0, 9, (0.0, 2.5, 2.5), (0.0,) * 3, (0.0, 2.5, 2.5)).noise.endswith("; coding 2.5")
+    assert Scene(0, 9, (0.0, 2.5, 2.5), (0.0,) * 3, (0.0, 2.5, 2.5)).noise.endswith(
+        "; coding 2.5"
+    )
 
 
 @pytest.mark.parametrize("factor, decided", [(1, False), (50, True)])
-def test_the_larger_of_noise_and_coding_loss_is_removed_and_both_are_reported(factor, decided):
+def test_the_larger_of_noise_and_coding_loss_is_removed_and_both_are_reported(
+    factor, decided
+):
     frames = scene_frames([12], noise=3)
     plain = planned(frames, sigma=None).scenes[0]
     for index, frame in enumerate(frames):
         frame.loss = (factor * 1.0, 0.0) if index % 2 else (factor * 2.0, 0.0)
     (scene,) = planned(frames, sigma=None).scenes
     assert scene.loss == (1.5 * factor, 0.0, 0.0) and scene.rms == plain.rms
-    assert scene.sigma == ((1.5 * factor if decided else plain.sigma[0]), *plain.sigma[1:])
+    assert scene.sigma == (
+        (1.5 * factor if decided else plain.sigma[0]),
+        *plain.sigma[1:],
+    )
     assert scene.noise.endswith(f"; coding {1.5 * factor:.1f}")
-    assert scene.noise.startswith(f"luma {plain.rms[0]:.1f}; " if decided else plain.noise)
+    assert scene.noise.startswith(
+        f"luma {plain.rms[0]:.1f}; " if decided else plain.noise
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,7 +269,9 @@ def test_a_rising_quantiser_is_followed_within_a_scene():
     assert second.coding == (pytest.approx((100 / mean,) * 2 + (500 / mean,) * 5),) * 3
 
 
-@pytest.mark.parametrize(("count", "loss", "sigma"), [(12, 200.0, 300.0), (1, 200.0, 200.0), (12, 1.0, None)])
+@pytest.mark.parametrize(
+    ("count", "loss", "sigma"), [(12, 200.0, 300.0), (1, 200.0, 200.0), (12, 1.0, None)]
+)
 def test_several_jpegs_whose_coding_decides_are_denoised_more(count, loss, sigma):
     frames = scene_frames([count], noise=3)
     plain = planned(frames, sigma=None).clips[-1]

@@ -46,7 +46,10 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "doubling": (doubling(), "sr"),
         "recurrent": (tame(), "sr"),
     }
-    return {name: write_weights(folder, network, task) for name, (network, task) in networks.items()}
+    return {
+        name: write_weights(folder, network, task)
+        for name, (network, task) in networks.items()
+    }
 
 
 def tame() -> Any:
@@ -61,17 +64,31 @@ def tame() -> Any:
 def read(path: Path) -> tuple[VideoInfo, list[int], list[tuple[NDArray[Any], ...]]]:
     with VideoReader(str(path)) as reader:
         frames = list(reader.frames())
-        return reader.info.video, [frame.pts for frame in frames], [frame.planes for frame in frames]
+        return (
+            reader.info.video,
+            [frame.pts for frame in frames],
+            [frame.planes for frame in frames],
+        )
 
 
-def run(source: Path, output: Path, task: str, model: str, **options: Any) -> vidrestore.Summary:
+def run(
+    source: Path, output: Path, task: str, model: str, **options: Any
+) -> vidrestore.Summary:
     options = {"threads": 1} | options  # a team of threads for tiny tensors is slow
     return vidrestore.restore(
-        source, output, task=task, model=model, device="cpu", encoder=LOSSLESS, **options
+        source,
+        output,
+        task=task,
+        model=model,
+        device="cpu",
+        encoder=LOSSLESS,
+        **options,
     )
 
 
-def assert_same(found: list[tuple[NDArray[Any], ...]], expected: list[tuple[NDArray[Any], ...]]) -> None:
+def assert_same(
+    found: list[tuple[NDArray[Any], ...]], expected: list[tuple[NDArray[Any], ...]]
+) -> None:
     assert len(found) == len(expected)
     for planes, others in zip(found, expected, strict=True):
         for plane, other in zip(planes, others, strict=True):
@@ -80,21 +97,42 @@ def assert_same(found: list[tuple[NDArray[Any], ...]], expected: list[tuple[NDAr
 
 @pytest.mark.parametrize(
     "pix_fmt",
-    ["yuv444p", "yuv444p10le", "gray", "gray10le", "gbrp", "yuv420p", "yuv420p10le", "yuv422p", "yuva420p"],
+    [
+        "yuv444p",
+        "yuv444p10le",
+        "gray",
+        "gray10le",
+        "gbrp",
+        "yuv420p",
+        "yuv420p10le",
+        "yuv422p",
+        "yuva420p",
+    ],
 )
-def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(tmp_path, weights, pix_fmt):
+def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(
+    tmp_path, weights, pix_fmt
+):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, 2, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(129, 97))
+    write_video(
+        source, 2, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(129, 97)
+    )
     run(source, output, "dehaze", weights["keeping"])
     video, times, before = read(source)
     after, new_times, restored = read(output)
-    assert (after.format, after.width, after.height, new_times) == (video.format, 129, 97, times)
+    assert (after.format, after.width, after.height, new_times) == (
+        video.format,
+        129,
+        97,
+        times,
+    )
     assert_same(restored, before)
 
 
 def video_with_everything(path: Path) -> None:
     """An odd rate, rotation, tags, sound, oblong pixels."""
-    tags = dict.fromkeys(("colorspace", "color_primaries", "color_trc", "color_range"), 1)
+    tags = dict.fromkeys(
+        ("colorspace", "color_primaries", "color_trc", "color_range"), 1
+    )
     write_video(
         path,
         8,
@@ -103,7 +141,8 @@ def video_with_everything(path: Path) -> None:
         time_base=Fraction(1, 1000),
         options={"qp": "0", "bf": "0"},
         sound=Fraction(1),
-        settings={"display": {"degrees": 90}, "sample_aspect_ratio": Fraction(4, 3)} | tags,
+        settings={"display": {"degrees": 90}, "sample_aspect_ratio": Fraction(4, 3)}
+        | tags,
     )
 
 
@@ -113,8 +152,12 @@ def sound_of(path: Path) -> list[tuple[int | None, bytes]]:
         return [(packet.pts, bytes(packet)) for packet in packets if packet.size]
 
 
-@pytest.mark.parametrize("task, model, scale", [("dehaze", "keeping", 1), ("sr", "doubling", 4)])
-def test_times_tags_rotation_aspect_and_sound_stay(tmp_path, weights, task, model, scale):
+@pytest.mark.parametrize(
+    "task, model, scale", [("dehaze", "keeping", 1), ("sr", "doubling", 4)]
+)
+def test_times_tags_rotation_aspect_and_sound_stay(
+    tmp_path, weights, task, model, scale
+):
     source, output = tmp_path / "in.mp4", tmp_path / "out.mp4"
     video_with_everything(source)
     assert run(source, output, task, weights[model]).frames == 8
@@ -123,8 +166,14 @@ def test_times_tags_rotation_aspect_and_sound_stay(tmp_path, weights, task, mode
     assert (after.width, after.height) == (scale * before.width, scale * before.height)
     assert planes[0][1].shape == (scale * before.height // 2, scale * before.width // 2)
     kept = ("colour", "rotation", "sample_aspect_ratio", "format", "time_base")
-    assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
-    assert before.rotation and before.colour.matrix == 1 and before.sample_aspect_ratio == Fraction(4, 3)
+    assert [getattr(after, name) for name in kept] == [
+        getattr(before, name) for name in kept
+    ]
+    assert (
+        before.rotation
+        and before.colour.matrix == 1
+        and before.sample_aspect_ratio == Fraction(4, 3)
+    )
     assert sound_of(source) == sound_of(output) != []
 
 
@@ -137,7 +186,9 @@ def test_a_gray_video_is_enlarged_as_the_network_does_it_also_where_its_sides_ar
     run(source, output, "sr", weights["doubling"])
     for (before,), (after,) in zip(read(source)[2], read(output)[2], strict=True):
         grey = torch.from_numpy(before.astype(np.float32))
-        large = F.interpolate(grey[None, None], scale_factor=4.0, mode="bilinear", align_corners=False)[0, 0]
+        large = F.interpolate(
+            grey[None, None], scale_factor=4.0, mode="bilinear", align_corners=False
+        )[0, 0]
         # beyond, the network sees reflected pixels
         inside = (slice(0, 4 * before.shape[0] - 2), slice(0, 4 * before.shape[1] - 2))
         np.testing.assert_allclose(after[inside], large.numpy()[inside], atol=1)
@@ -146,28 +197,48 @@ def test_a_gray_video_is_enlarged_as_the_network_does_it_also_where_its_sides_ar
 @pytest.mark.parametrize("pix_fmt", ["yuv420p10le", "yuv422p", "yuv444p", "gbrp"])
 def test_every_format_is_enlarged_at_odd_sizes(tmp_path, weights, pix_fmt):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, 1, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(65, 49))
+    write_video(
+        source, 1, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(65, 49)
+    )
     run(source, output, "sr", weights["doubling"])
-    (before, times, (original,)), (after, new_times, (planes,)) = read(source), read(output)
-    assert (after.format, after.width, after.height, new_times) == (before.format, 260, 196, times)
+    (before, times, (original,)), (after, new_times, (planes,)) = (
+        read(source),
+        read(output),
+    )
+    assert (after.format, after.width, after.height, new_times) == (
+        before.format,
+        260,
+        196,
+        times,
+    )
     assert [plane.shape for plane in planes] == [
         after.format.plane_size(number, 196, 260) for number in range(3)
     ]
     for plane, small_plane in zip(
         planes, original, strict=True
     ):  # samples wrap around, so only much of the picture can be compared
-        assert abs(plane.astype(float).mean() - small_plane.astype(float).mean()) < 4 * after.format.unit
+        assert (
+            abs(plane.astype(float).mean() - small_plane.astype(float).mean())
+            < 4 * after.format.unit
+        )
 
 
-def flat_video(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fmt: str = "yuv420p") -> None:
+def flat_video(
+    path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fmt: str = "yuv420p"
+) -> None:
     """Three frames of one colour."""
     half = (size[1] // 2, size[0] // 2)
     shapes = [size[::-1], half, half, size[::-1]]
-    filled = tuple(np.full(shape, value, np.uint8) for shape, value in zip(shapes, planes, strict=False))
+    filled = tuple(
+        np.full(shape, value, np.uint8)
+        for shape, value in zip(shapes, planes, strict=False)
+    )
     write_stream(path, [video_frame(pix_fmt, filled)] * 3)
 
 
-@pytest.mark.parametrize("written, first, tagged", [("out.mkv", "out.mkv", 1), ("%d.png", "1.png", 0)])
+@pytest.mark.parametrize(
+    "written, first, tagged", [("out.mkv", "out.mkv", 1), ("%d.png", "1.png", 0)]
+)
 def test_an_untagged_video_keeps_its_colour_in_a_video_and_in_pictures_of_more_lines(
     tmp_path, weights, written, first, tagged
 ):
@@ -178,7 +249,12 @@ def test_an_untagged_video_keeps_its_colour_in_a_video_and_in_pictures_of_more_l
     colours = []
     for path, matrix in ((source, 2), (tmp_path / first, tagged)):
         video, _, frames = read(path)
-        rgb = yuv_to_rgb(planes_to_grey(frames[0], video.format), video.format, video.colour, video.height)
+        rgb = yuv_to_rgb(
+            planes_to_grey(frames[0], video.format),
+            video.format,
+            video.colour,
+            video.height,
+        )
         colours.append(rgb[:, rgb.shape[1] // 2, rgb.shape[2] // 2])
         assert video.colour.matrix == matrix
     torch.testing.assert_close(colours[0], colours[1], atol=2 / 255, rtol=0)
@@ -197,7 +273,13 @@ def test_strength_mixes_with_the_sources_own_samples(tmp_path, weights):
     write_video(source, 2)
     frames = {}
     for strength in (0.0, 0.5, 1.0):
-        run(source, tmp_path / f"{strength}.mkv", "dehaze", weights["small"], strength=strength)
+        run(
+            source,
+            tmp_path / f"{strength}.mkv",
+            "dehaze",
+            weights["small"],
+            strength=strength,
+        )
         frames[strength] = read(tmp_path / f"{strength}.mkv")[2]
     assert_same(frames[0.0], read(source)[2])
     middle = (frames[0.0][0][0].astype(float) + frames[1.0][0][0]) / 2
@@ -212,7 +294,9 @@ def test_strength_0_enlarges_bicubically(tmp_path, weights):
     run(source, output, "sr", weights["recurrent"], strength=0.0)
     grey = torch.from_numpy(read(source)[2][0][0].astype(np.float32))
     large = (
-        F.interpolate(grey[None, None], scale_factor=4.0, mode="bicubic", align_corners=False)[0, 0]
+        F.interpolate(
+            grey[None, None], scale_factor=4.0, mode="bicubic", align_corners=False
+        )[0, 0]
         .round()
         .clamp(0, 255)
     )
@@ -237,12 +321,26 @@ def test_a_cut_leaves_no_ghost_of_the_other_scene(tmp_path, weights):
     found = {}
     for name, which in (("both", (0, 1)), ("first", (0,)), ("second", (1,))):
         two_scenes(tmp_path / f"{name}.mkv", which)
-        run(tmp_path / f"{name}.mkv", tmp_path / f"{name}.x4.mkv", "sr", weights["recurrent"])
+        run(
+            tmp_path / f"{name}.mkv",
+            tmp_path / f"{name}.x4.mkv",
+            "sr",
+            weights["recurrent"],
+        )
         found[name] = read(tmp_path / f"{name}.x4.mkv")[2]
     assert_same(found["both"], found["first"] + found["second"])
-    run(tmp_path / "both.mkv", tmp_path / "blind.mkv", "sr", weights["recurrent"], scene_detect=False)
+    run(
+        tmp_path / "both.mkv",
+        tmp_path / "blind.mkv",
+        "sr",
+        weights["recurrent"],
+        scene_detect=False,
+    )
     blind = read(tmp_path / "blind.mkv")[2]
-    assert any((one[0] != other[0]).any() for one, other in zip(blind, found["both"], strict=True))
+    assert any(
+        (one[0] != other[0]).any()
+        for one, other in zip(blind, found["both"], strict=True)
+    )
 
 
 class Overflowing(PictureRestorer):
@@ -250,20 +348,29 @@ class Overflowing(PictureRestorer):
 
     hopeless = False
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: Any = None, **_: Any) -> Iterator[Tensor]:
+    def frames(
+        self, clip: Tensor, keep: Bounds, *, precision: Any = None, **_: Any
+    ) -> Iterator[Tensor]:
         wrong = self.hopeless or precision != "fp32"
         yield from (frame * (torch.nan if wrong else 1) for frame in clip[slice(*keep)])
 
 
 @pytest.mark.parametrize("hopeless", [False, True])
-def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path, weights, hopeless):
+def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(
+    tmp_path, weights, hopeless
+):
     write_video(tmp_path / "in.mkv", 3, pix_fmt="gray")
-    restorer = Overflowing("dehaze", RestoreOptions(model=weights["small"], device="cpu"))
+    restorer = Overflowing(
+        "dehaze", RestoreOptions(model=weights["small"], device="cpu")
+    )
     restorer.hopeless = hopeless
-    request = request_of(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", encoder=LOSSLESS)
+    request = request_of(
+        tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", encoder=LOSSLESS
+    )
     if hopeless:
         with pytest.raises(
-            VidRestoreError, match=r"frames \d to \d: dehaze-1 produced NaN or infinity, in fp32 too"
+            VidRestoreError,
+            match=r"frames \d to \d: dehaze-1 produced NaN or infinity, in fp32 too",
         ):
             restore_request(request, lambda _: restorer)
         assert not (tmp_path / "out.mkv").exists()
@@ -279,16 +386,26 @@ def test_too_little_memory_names_a_tile_that_takes_less(tmp_path, weights, monke
     write_video(tmp_path / "in.mkv", 2, size=(600, 400))
     monkeypatch.setattr(PictureRestorer, "frames", full)
     with pytest.raises(
-        VidRestoreError, match="ran out of memory on cpu for tiles of 600 pixels; give `tile=256`"
+        VidRestoreError,
+        match="ran out of memory on cpu for tiles of 600 pixels; give `tile=256`",
     ):
         run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"])
-    with pytest.raises(VidRestoreError, match="for tiles of 64 pixels; use `device=cpu`"):
-        run(tmp_path / "in.mkv", tmp_path / "out.mkv", "dehaze", weights["keeping"], tile=64)
+    with pytest.raises(
+        VidRestoreError, match="for tiles of 64 pixels; use `device=cpu`"
+    ):
+        run(
+            tmp_path / "in.mkv",
+            tmp_path / "out.mkv",
+            "dehaze",
+            weights["keeping"],
+            tile=64,
+        )
     assert not (tmp_path / "out.mkv").exists()
 
 
 @pytest.mark.parametrize(
-    "clip, part, single, many",  # memory in GiB, of 3; clips and parts for clips of one frame, and of many
+    # memory in GiB, of 3; clips and parts for clips of one frame, and of many
+    "clip, part, single, many",
     [
         (0.1, 0.1, (15, 15), (14, 16)),
         (0.5, 0.25, (4, 4), (1, 10)),
@@ -301,7 +418,9 @@ def test_too_little_memory_names_a_tile_that_takes_less(tmp_path, weights, monke
 def test_so_many_parts_and_clips_share_the_memory_that_most_frames_are_at_work(
     tmp_path, clip, part, single, many
 ):
-    video = VideoInfo(0, "h264", 64, 48, PixelFormat("yuv420p", "yuv", 8, 1, 1), Fraction(1, 25))
+    video = VideoInfo(
+        0, "h264", 64, 48, PixelFormat("yuv420p", "yuv", 8, 1, 1), Fraction(1, 25)
+    )
     restorers = image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())
     for restorer, expected in zip(restorers, (single, many), strict=True):
         restorer.memory = lambda height, width: int((clip + part) * 2**30)
@@ -309,20 +428,30 @@ def test_so_many_parts_and_clips_share_the_memory_that_most_frames_are_at_work(
         stage = ClipRestorer("", restorer, video, RestoreOptions())
         stage.threads = 16
         assert stage.at_once() == expected
-        stage.conversion.video = replace(video, frames=1)  # whose parts all workers share
+        # whose parts all workers share
+        stage.conversion.video = replace(video, frames=1)
         assert stage.at_once().parts == many[1]
 
 
 def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights):
     # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
     flat_video(tmp_path / "in.mkv", (81, 90, 240), (64, 192))
-    options = {"model": weights["doubling"], "device": "cpu", "encoder": LOSSLESS, "threads": 1}
-    request = request_of(tmp_path / "in.mkv", tmp_path / "in.preview.mkv", "sr", **options)
+    options = {
+        "model": weights["doubling"],
+        "device": "cpu",
+        "encoder": LOSSLESS,
+        "threads": 1,
+    }
+    request = request_of(
+        tmp_path / "in.mkv", tmp_path / "in.preview.mkv", "sr", **options
+    )
     preview(request, Fraction(1), load_step, ignore_event)
     video, _, planes = read(tmp_path / "in.preview.mkv")
     assert (video.width, video.height, video.colour.matrix) == (2 * 4 * 64, 4 * 192, 1)
-    for plane, wanted in zip(planes[0], (63, 102, 240), strict=True):  # of the same red by BT.709
-        left, right = np.hsplit(plane[len(plane) // 4 :].astype(float), 2)  # below the words
+    # of the same red by BT.709
+    for plane, wanted in zip(planes[0], (63, 102, 240), strict=True):
+        # below the words
+        left, right = np.hsplit(plane[len(plane) // 4 :].astype(float), 2)
         assert abs(left.mean() - wanted) < 1.5 and abs(left.mean() - right.mean()) < 1
 
 

@@ -27,7 +27,7 @@ def test_a_response_without_contrast_is_the_power_of_video():
 def test_contrast_is_the_slope_at_a_half():
     response, step = Response(power=1.0, contrast=1.6), 1e-3
     low, high = response.from_light(torch.tensor([0.5 - step, 0.5 + step])).tolist()
-    assert (low + high) / 2 == pytest.approx(0.5) and (high - low) / (2 * step) == pytest.approx(
-        1.6, rel=1e-3
-    )
+    assert (low + high) / 2 == pytest.approx(0.5) and (high - low) / (
+        2 * step
+    ) == pytest.approx(1.6, rel=1e-3)
     assert math.isclose(response.from_light(torch.tensor([0.5])).item(), 0.5)

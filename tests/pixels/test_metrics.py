@@ -42,12 +42,16 @@ def test_luma_is_that_of_the_papers_code(pictures, name):
 def test_psnr_of_a_constant_error_is_known():
     reference = np.full((4, 6), 100, dtype=np.uint8)
     assert psnr(reference + 10, reference) == pytest.approx(20 * np.log10(25.5))
-    assert psnr(torch.full((4, 6), 0.6), torch.full((4, 6), 0.5), data_range=1) == pytest.approx(20, abs=1e-4)
+    assert psnr(
+        torch.full((4, 6), 0.6), torch.full((4, 6), 0.5), data_range=1
+    ) == pytest.approx(20, abs=1e-4)
 
 
 def test_unsigned_samples_do_not_wrap_around():
     dark, bright = np.zeros((12, 12), np.uint16), np.full((12, 12), 1023, np.uint16)
-    assert psnr(dark, bright, data_range=1023) == psnr(bright, dark, data_range=1023) == 0
+    assert (
+        psnr(dark, bright, data_range=1023) == psnr(bright, dark, data_range=1023) == 0
+    )
 
 
 def test_equal_pictures_are_infinitely_good():
@@ -59,7 +63,9 @@ def test_equal_pictures_are_infinitely_good():
 def test_psnr_of_planes_counts_every_sample_once():
     clean = [np.zeros((4, 4)), np.zeros((2, 2)), np.zeros((2, 2))]
     noisy = [np.full((4, 4), 3.0), np.full((2, 2), 6.0), np.zeros((2, 2))]
-    assert planes_psnr(noisy, clean) == pytest.approx(10 * np.log10(255**2 * 24 / (16 * 9 + 4 * 36)))
+    assert planes_psnr(noisy, clean) == pytest.approx(
+        10 * np.log10(255**2 * 24 / (16 * 9 + 4 * 36))
+    )
 
 
 def test_ssim_is_wangs_formula_window_by_window():
@@ -73,7 +79,10 @@ def test_ssim_is_wangs_formula_window_by_window():
         for x in range(2):
             p, q = a[y : y + 11, x : x + 11], b[y : y + 11, x : x + 11]
             mean_p, mean_q = (weights * p).sum(), (weights * q).sum()
-            var_p, var_q = (weights * (p - mean_p) ** 2).sum(), (weights * (q - mean_q) ** 2).sum()
+            var_p, var_q = (
+                (weights * (p - mean_p) ** 2).sum(),
+                (weights * (q - mean_q) ** 2).sum(),
+            )
             covariance = (weights * (p - mean_p) * (q - mean_q)).sum()
             c1, c2 = 0.01**2, 0.03**2
             luminance = (2 * mean_p * mean_q + c1) / (mean_p**2 + mean_q**2 + c1)
@@ -83,7 +92,9 @@ def test_ssim_is_wangs_formula_window_by_window():
 
 @pytest.mark.parametrize("metric", [psnr, ssim])
 def test_pictures_of_two_sizes_are_refused(metric):
-    with pytest.raises(ValueError, match=r"restored picture is \(16, 16\), its reference \(16, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"restored picture is \(16, 16\), its reference \(16, 1\)"
+    ):
         metric(np.zeros((16, 16)), np.zeros((16, 1)))
 
 

@@ -11,7 +11,12 @@ from held_out_noise import Frames, coded, planes_of
 from numpy.typing import NDArray
 
 from vidrestore.noise import white
-from vidrestore.noise.white import FRAMES_KEPT, NoiseEstimator, clipped_moments, dct_basis
+from vidrestore.noise.white import (
+    FRAMES_KEPT,
+    NoiseEstimator,
+    clipped_moments,
+    dct_basis,
+)
 
 
 def noisy(clean: NDArray[Any], sigma: float, seed: int = 0) -> NDArray[np.uint8]:
@@ -27,7 +32,9 @@ def estimate(*planes: NDArray[Any], unit: float = 1.0) -> float:
 
 
 def gradient(height: int = 240, width: int = 320) -> NDArray[np.float64]:
-    return 60 + 100 * np.add.outer(np.linspace(0, 1, height), np.linspace(0, 0.4, width))
+    return 60 + 100 * np.add.outer(
+        np.linspace(0, 1, height), np.linspace(0, 0.4, width)
+    )
 
 
 @pytest.mark.parametrize("sigma", [2, 5, 10, 20, 40, 60])
@@ -37,7 +44,13 @@ def test_the_sigma_of_white_noise_on_a_gradient_is_found(sigma):
 
 @pytest.mark.parametrize(
     "dtype, unit",
-    [(np.uint8, 1.0), (np.uint16, 4.0), (np.uint16, 16.0), (np.uint16, 256.0), (np.float32, 1 / 255)],
+    [
+        (np.uint8, 1.0),
+        (np.uint16, 4.0),
+        (np.uint16, 16.0),
+        (np.uint16, 256.0),
+        (np.float32, 1 / 255),
+    ],
 )
 def test_every_sample_type_gives_sigma_on_the_scale_of_8_bits(dtype, unit):
     plane = (noisy(gradient(), 10) * unit).astype(dtype)
@@ -45,7 +58,8 @@ def test_every_sample_type_gives_sigma_on_the_scale_of_8_bits(dtype, unit):
 
 
 @pytest.mark.parametrize(
-    "height, width, tolerance", [(64, 64, 0.15), (30, 30, 0.2), (9, 40, 0.25), (8, 8, 0.4), (5, 7, 0.5)]
+    "height, width, tolerance",
+    [(64, 64, 0.15), (30, 30, 0.2), (9, 40, 0.25), (8, 8, 0.4), (5, 7, 0.5)],
 )
 def test_small_planes_give_a_rougher_figure(height, width, tolerance):
     planes = [noisy(gradient(height, width), 20, seed) for seed in range(12)]
@@ -59,7 +73,9 @@ def test_the_smallest_planes_give_a_number(shape):
 
 def test_a_plane_of_one_colour_has_no_noise():
     assert estimate(np.full((64, 64), 16, np.uint8)) == estimate() == 0
-    assert estimate(np.full((64, 64), 0.2, np.float32), unit=1 / 255) == pytest.approx(0, abs=1e-6)
+    assert estimate(np.full((64, 64), 0.2, np.float32), unit=1 / 255) == pytest.approx(
+        0, abs=1e-6
+    )
 
 
 def test_clipped_parts_and_black_borders_do_not_count():
@@ -91,22 +107,31 @@ def test_texture_beside_flat_parts_is_not_taken_for_noise():
 def test_texture_all_over_is_not_taken_for_noise_if_it_stands_still():
     texture = np.random.default_rng(9).uniform(40, 210, (240, 320))
     assert estimate(noisy(texture, 5, 1)) > 20
-    assert estimate(*(noisy(texture, 5, seed) for seed in range(4))) == pytest.approx(5, rel=0.1)
+    assert estimate(*(noisy(texture, 5, seed) for seed in range(4))) == pytest.approx(
+        5, rel=0.1
+    )
 
 
 def test_repeated_frames_do_not_hide_the_noise():
     frames = [noisy(gradient(), 10, seed) for seed in range(6)]
-    assert estimate(*(frame for frame in frames for _ in range(3))) == pytest.approx(10, rel=0.06)
+    assert estimate(*(frame for frame in frames for _ in range(3))) == pytest.approx(
+        10, rel=0.06
+    )
 
 
 def test_a_fade_to_black_does_not_hide_the_noise():
     frames = [
-        noisy(gradient(), 10, seed) * share for seed, share in enumerate([*[1.0] * 12, 0.75, 0.5, 0.25, 0.0])
+        noisy(gradient(), 10, seed) * share
+        for seed, share in enumerate([*[1.0] * 12, 0.75, 0.5, 0.25, 0.0])
     ]
-    assert estimate(*(frame.astype(np.uint8) for frame in frames)) == pytest.approx(10, rel=0.06)
+    assert estimate(*(frame.astype(np.uint8) for frame in frames)) == pytest.approx(
+        10, rel=0.06
+    )
 
 
-def test_a_long_scene_is_measured_ever_more_rarely_and_memory_does_not_grow(monkeypatch):
+def test_a_long_scene_is_measured_ever_more_rarely_and_memory_does_not_grow(
+    monkeypatch,
+):
     measured, sample_blocks = [0], white.sample_blocks
 
     def counting(plane: NDArray[Any]) -> Any:
@@ -119,7 +144,8 @@ def test_a_long_scene_is_measured_ever_more_rarely_and_memory_does_not_grow(monk
         estimator.add(noisy(np.full((16, 16), 100.0), 5, seed))
         sizes.append(len(pickle.dumps(estimator)))
     assert measured[0] < 3.5 * FRAMES_KEPT
-    assert max(sizes) <= max(sizes[:FRAMES_KEPT]) + 100  # a larger number may take a few bytes more
+    # a larger number may take a few bytes more
+    assert max(sizes) <= max(sizes[:FRAMES_KEPT]) + 100
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
@@ -135,9 +161,13 @@ def test_the_dct_is_orthonormal_and_begins_with_the_mean(size):
 @pytest.fixture(scope="module", params=["car-shadow", "dog", "kite-surf"])
 def clean_frames(request: pytest.FixtureRequest, shared_data: Path) -> Frames:
     frames = []
-    for file in sorted((shared_data / "eval" / "davis480p_heldout" / request.param).iterdir())[:18:3]:
+    for file in sorted(
+        (shared_data / "eval" / "davis480p_heldout" / request.param).iterdir()
+    )[:18:3]:
         with av.open(str(file)) as container:
-            frames.append(planes_of(next(container.decode(video=0)).reformat(format="yuv420p")))
+            frames.append(
+                planes_of(next(container.decode(video=0)).reformat(format="yuv420p"))
+            )
     return frames
 
 
@@ -145,7 +175,10 @@ def clean_frames(request: pytest.FixtureRequest, shared_data: Path) -> Frames:
 @pytest.mark.parametrize("sigma", [2, 5, 20, 60])
 def test_sigma_is_within_a_tenth_on_real_clips(clean_frames, sigma):
     for plane in range(3):
-        planes = [noisy(frame[plane], sigma, seed) for seed, frame in enumerate(clean_frames[:3])]
+        planes = [
+            noisy(frame[plane], sigma, seed)
+            for seed, frame in enumerate(clean_frames[:3])
+        ]
         assert estimate(*planes) == pytest.approx(sigma, rel=0.1)
 
 
@@ -159,12 +192,18 @@ def test_clean_clips_have_little_noise(clean_frames):
 def test_sigma_is_within_a_tenth_of_the_noise_that_a_codec_leaves(clean_frames):
     """What it leaves: the standard deviation of decoded noisy less clean, where neither is clipped."""
     sigma = 20
-    added = [tuple(noisy(plane, sigma, seed) for plane in frame) for seed, frame in enumerate(clean_frames)]
+    added = [
+        tuple(noisy(plane, sigma, seed) for plane in frame)
+        for seed, frame in enumerate(clean_frames)
+    ]
     decoded = coded(added, "libx264", {"crf": "23"})
     for plane in range(3):
         original, result = (
-            np.stack([frame[plane] for frame in frames]).astype(float) for frames in (clean_frames, decoded)
+            np.stack([frame[plane] for frame in frames]).astype(float)
+            for frames in (clean_frames, decoded)
         )
         inner = (original > 3 * sigma) & (original < 255 - 3 * sigma)
         left = (result - original)[inner].std()
-        assert estimate(*(frame[plane] for frame in decoded)) == pytest.approx(left, rel=0.1)
+        assert estimate(*(frame[plane] for frame in decoded)) == pytest.approx(
+            left, rel=0.1
+        )

@@ -16,7 +16,9 @@ def scene(count: int = 4, height: int = 128, width: int = 160) -> list[Picture]:
     """Smooth shapes that move a little."""
     rows, columns = np.mgrid[:height, :width].astype(float)
     return [
-        (110 + 50 * np.sin((rows + 2 * t) / 17) * np.cos((columns - 3 * t) / 23)).astype(np.float32)
+        (
+            110 + 50 * np.sin((rows + 2 * t) / 17) * np.cos((columns - 3 * t) / 23)
+        ).astype(np.float32)
         for t in range(count)
     ]
 
@@ -24,7 +26,9 @@ def scene(count: int = 4, height: int = 128, width: int = 160) -> list[Picture]:
 def with_noise(frames: list[Picture], sigma: float, blur: float = 0.0) -> list[Picture]:
     rng = np.random.default_rng(0)
     noise = [
-        blurred(rng.normal(size=frame.shape), blur, blur) if blur else rng.normal(size=frame.shape)
+        blurred(rng.normal(size=frame.shape), blur, blur)
+        if blur
+        else rng.normal(size=frame.shape)
         for frame in frames
     ]
     noisy = (frame + sigma * part for frame, part in zip(frames, noise, strict=True))
@@ -33,7 +37,9 @@ def with_noise(frames: list[Picture], sigma: float, blur: float = 0.0) -> list[P
 
 def measured(frames: list[Picture], **noise: float) -> tuple[float, float]:
     gauge = NoiseMeter(1, colour=False)
-    gauge.add([(frame,) for frame in (with_noise(frames, **noise) if noise else frames)])
+    gauge.add(
+        [(frame,) for frame in (with_noise(frames, **noise) if noise else frames)]
+    )
     (result,) = gauge.noise()
     return result.sigma, result.rms
 
@@ -58,11 +64,17 @@ def test_a_smooth_picture_has_no_noise():
 def test_black_bars_do_not_hide_the_noise_between_them(rows, columns):
     """With limited range, noise in the shadows is darker than the bars, so that these aren't clipped."""
     frames = []
-    for picture in with_noise([frame - 40 for frame in scene(height=128, width=160)], 9.0):
+    for picture in with_noise(
+        [frame - 40 for frame in scene(height=128, width=160)], 9.0
+    ):
         luma = np.pad(picture, ((rows, rows), (columns, columns)), constant_values=16)
         luma[: rows // 2, ::2] += 1  # a codec's
         luma[2:8, 20:50] = luma[-8:-2, 60:120] = 200  # a logo and a subtitle
-        difference = np.pad(picture[::2, ::2], ((rows // 2,) * 2, (columns // 2,) * 2), constant_values=128)
+        difference = np.pad(
+            picture[::2, ::2],
+            ((rows // 2,) * 2, (columns // 2,) * 2),
+            constant_values=128,
+        )
         frames.append((luma, difference))
     gauge = NoiseMeter(2, colour=True)
     gauge.add(frames)
@@ -80,12 +92,17 @@ def test_even_bars_do_not_hide_the_noise_between_them(brightness):
     gauge = NoiseMeter(1, colour=False)
     gauge.add(frames)
     assert gauge.noise()[0].rms == pytest.approx(9, rel=0.15)
-    assert gauge.noise_of_photograph(frames[0][0])[0].sigma == pytest.approx(9, rel=0.15)
+    assert gauge.noise_of_photograph(frames[0][0])[0].sigma == pytest.approx(
+        9, rel=0.15
+    )
 
 
 @pytest.mark.parametrize("lit", [0, 1])
 def test_a_black_picture_has_no_noise(lit):
-    luma, difference = np.full((96, 128), 16, np.float32), np.full((48, 64), 128, np.float32)
+    luma, difference = (
+        np.full((96, 128), 16, np.float32),
+        np.full((48, 64), 128, np.float32),
+    )
     luma[41 : 41 + lit] = 200
     gauge = NoiseMeter(2, colour=True)
     gauge.add([(luma, difference)])
@@ -105,7 +122,9 @@ def test_noise_of_a_finished_photo_counts_for_more_than_its_strength():
     picture = 110 + 50 * np.sin(rows / 31) * np.cos(columns / 43)
     noise = blurred(rng.normal(size=picture.shape), 1.0, 1.0)
     noise = noise + 0.5 * (noise - blurred(noise, 1.5, 1.5) * 0.8)
-    frame = np.clip(np.rint(picture + 3.0 * noise / noise.std()), 0, 255).astype(np.float32)
+    frame = np.clip(np.rint(picture + 3.0 * noise / noise.std()), 0, 255).astype(
+        np.float32
+    )
     result, rms = measured([frame])
     assert result > 1.5 * 3.0
     assert rms == pytest.approx(3.0, rel=0.35)
@@ -132,7 +151,10 @@ def test_luma_of_a_black_and_white_picture_is_measured_alike_with_and_without_it
     grey.add([(frame,) for frame in frames])
     coloured.add([(frame, *empty) for frame in frames])
     tinted.add(
-        [(frame, *(plane + np.arange(80, dtype=np.float32) / 8 for plane in empty)) for frame in frames]
+        [
+            (frame, *(plane + np.arange(80, dtype=np.float32) / 8 for plane in empty))
+            for frame in frames
+        ]
     )
     assert coloured.noise()[0] == grey.noise()[0] != tinted.noise()[0]
 
@@ -141,7 +163,12 @@ def test_luma_of_a_black_and_white_picture_is_measured_alike_with_and_without_it
 def test_the_smallest_planes_give_a_number(shape):
     gauge = NoiseMeter(2, colour=True)
     rng = np.random.default_rng(0)
-    gauge.add([tuple(rng.normal(100, 5, shape).astype(np.float32) for _ in range(2)) for _ in range(4)])
+    gauge.add(
+        [
+            tuple(rng.normal(100, 5, shape).astype(np.float32) for _ in range(2))
+            for _ in range(4)
+        ]
+    )
     assert all(0 <= plane.sigma < 255 for plane in gauge.noise())
 
 
@@ -171,9 +198,14 @@ def behind_x264(frames: list[Picture], crf: float) -> list[Picture]:
 
 
 @pytest.mark.parametrize("sigma, crf", [(6.0, 20), (8.0, 23)])
-def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_it(sigma, crf):
+def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_it(
+    sigma, crf
+):
     clean = scene(20, 208, 320)
-    for frames, least, most in ((with_noise(clean, sigma), 0.5 * sigma, sigma), (clean, 0.0, 0.0)):
+    for frames, least, most in (
+        (with_noise(clean, sigma), 0.5 * sigma, sigma),
+        (clean, 0.0, 0.0),
+    ):
         gauge, coded = NoiseMeter(1, colour=False), behind_x264(frames, crf)
         for first in (0, 8, 16):
             gauge.add([(frame,) for frame in coded[first : first + 4]])
@@ -193,7 +225,9 @@ def test_small_scrolling_text_is_not_taken_for_noise():
             letter[STROKES[stroke]] = True
     letters[:3] = False  # spaces
     letters = np.pad(letters, ((0, 0), (0, 5), (0, 2)))
-    lines = [np.concatenate(letters[rng.integers(26, size=60)], axis=1) for _ in range(30)]
+    lines = [
+        np.concatenate(letters[rng.integers(26, size=60)], axis=1) for _ in range(30)
+    ]
     page = np.where(np.concatenate(lines), 20, 240).astype(np.float32)
     gauge = NoiseMeter(1, colour=False)
     for first in (0, 8, 16):
@@ -210,8 +244,16 @@ def test_texture_favours_a_few_frequencies_and_noise_none():
         * np.cos(np.pi * (2 * columns + 1) * rng.integers(1, 8) / 16)
         for _ in range(12 * 16)
     ]
-    texture = np.block([waves[16 * row : 16 * row + 16] for row in range(12)])[None].astype(np.float32) * 20
-    quiet, busy = (plane_features([tuple(planes)])[0][WITHIN_ROW, -2:] for planes in (noise, texture))
+    texture = (
+        np.block([waves[16 * row : 16 * row + 16] for row in range(12)])[None].astype(
+            np.float32
+        )
+        * 20
+    )
+    quiet, busy = (
+        plane_features([tuple(planes)])[0][WITHIN_ROW, -2:]
+        for planes in (noise, texture)
+    )
     assert (busy > quiet + 0.15).all()
 
 
@@ -227,7 +269,9 @@ def noise_of_photograph(*planes: Picture) -> list[PlaneNoise]:
 
 
 def test_faint_white_noise_of_a_photograph_counts_as_it_is_and_faint_coarse_noise_as_more():
-    white, coarse = (noise_of_photograph(photograph(2.5, blur))[0] for blur in (0.0, 0.7))
+    white, coarse = (
+        noise_of_photograph(photograph(2.5, blur))[0] for blur in (0.0, 0.7)
+    )
     assert white.sigma == pytest.approx(2.5, rel=0.15)
     assert coarse.sigma >= PHOTO_NOISE.coarse > 1.5 * coarse.rms
 
@@ -245,7 +289,9 @@ def test_colour_beside_noise_of_luma_is_denoised_and_a_clean_photographs_stays()
 def test_the_weave_of_cloth_counts_as_noise_no_more_than_where_it_is_flattest():
     """Threads three pixels apart look like white noise at the highest frequencies alone."""
     rng = np.random.default_rng(0)
-    down, across = (np.cumsum(2 * np.pi / 3 * rng.normal(1, 0.15, side)) for side in (256, 320))
+    down, across = (
+        np.cumsum(2 * np.pi / 3 * rng.normal(1, 0.15, side)) for side in (256, 320)
+    )
     weave = 16 * np.sin(down)[:, None] * np.cos(across)
     cloth = np.clip(np.rint(scene(1, 256, 320)[0] + weave), 0, 255).astype(np.float32)
     gauge = NoiseMeter(1, colour=False)
@@ -256,12 +302,18 @@ def test_the_weave_of_cloth_counts_as_noise_no_more_than_where_it_is_flattest():
 
 @pytest.mark.parametrize("sigma", [12.0, 25.0])
 def test_strong_white_noise_of_a_photograph_is_no_texture(sigma):
-    assert noise_of_photograph(photograph(sigma))[0].sigma == pytest.approx(sigma, rel=0.12)
+    assert noise_of_photograph(photograph(sigma))[0].sigma == pytest.approx(
+        sigma, rel=0.12
+    )
 
 
 def test_faint_grain_that_counts_as_more_in_a_photograph_does_not_in_a_drawing():
-    drawing = np.kron(np.random.default_rng(3).integers(60, 180, (32, 40)), np.ones((8, 8)))
-    grainy = drawing + 2.0 * blurred(np.random.default_rng(0).normal(size=drawing.shape), 0.9, 0.9)
+    drawing = np.kron(
+        np.random.default_rng(3).integers(60, 180, (32, 40)), np.ones((8, 8))
+    )
+    grainy = drawing + 2.0 * blurred(
+        np.random.default_rng(0).normal(size=drawing.shape), 0.9, 0.9
+    )
     grainy[:128] = drawing[:128]
     gauge = NoiseMeter(1, colour=False)
     gauge.add([(np.rint(grainy).astype(np.float32),)])
@@ -270,7 +322,9 @@ def test_faint_grain_that_counts_as_more_in_a_photograph_does_not_in_a_drawing()
 
 
 def test_a_drawing_and_a_smooth_ramp_have_no_noise():
-    drawing = np.kron(np.random.default_rng(3).integers(60, 180, (32, 40)), np.ones((8, 8)))
+    drawing = np.kron(
+        np.random.default_rng(3).integers(60, 180, (32, 40)), np.ones((8, 8))
+    )
     ramp = np.rint(np.add.outer(np.linspace(20, 120, 256), np.linspace(0, 100, 320)))
     for picture in (drawing, ramp):
         (found,) = noise_of_photograph(picture.astype(np.float32))
@@ -279,7 +333,10 @@ def test_a_drawing_and_a_smooth_ramp_have_no_noise():
 
 def test_noise_of_planes_is_divided_by_their_norms():
     frames = [(frame,) for frame in with_noise(scene(), 10.0)]
-    whole, divided = NoiseMeter(1, colour=False), NoiseMeter(1, colour=False, norms=(0.5,))
+    whole, divided = (
+        NoiseMeter(1, colour=False),
+        NoiseMeter(1, colour=False, norms=(0.5,)),
+    )
     for gauge in (whole, divided):
         gauge.add(frames)
     assert divided.noise()[0].sigma == 2 * whole.noise()[0].sigma > 0

@@ -23,7 +23,9 @@ def detected(frames: Iterable[NDArray[Any]], unit: float = 1.0) -> list[int]:
 
 def picture(seed: int, height: int = 72, width: int = 128) -> NDArray[np.uint8]:
     """Random grey patches of 12 x 12 pixels."""
-    patches = np.random.default_rng(seed).uniform(20, 235, (height // 12 + 1, width // 12 + 1))
+    patches = np.random.default_rng(seed).uniform(
+        20, 235, (height // 12 + 1, width // 12 + 1)
+    )
     return np.kron(patches, np.ones((12, 12)))[:height, :width].astype(np.uint8)
 
 
@@ -54,7 +56,9 @@ def test_a_flash_of_up_to_three_frames_is_not_a_cut(length, brightness):
 
 def test_a_flash_that_dies_away_is_not_a_cut():
     scene = picture(1).astype(int)
-    dying = [np.minimum(scene + light, 255).astype(np.uint8) for light in (220, 120, 60)]
+    dying = [
+        np.minimum(scene + light, 255).astype(np.uint8) for light in (220, 120, 60)
+    ]
     assert detected([picture(1)] * 9 + dying + [picture(1)] * 9) == []
 
 
@@ -83,16 +87,27 @@ def test_a_fade_to_black_and_back_is_not_a_cut():
 def test_every_sample_type_gives_the_same_cuts():
     frames = [picture(1)] * 7 + [picture(2)] * 7
     assert detected([frame.astype(np.uint16) * 4 for frame in frames], unit=4) == [7]
-    assert detected([frame.astype(np.float32) / 255 for frame in frames], unit=1 / 255) == [7]
+    assert detected(
+        [frame.astype(np.float32) / 255 for frame in frames], unit=1 / 255
+    ) == [7]
 
 
 @pytest.mark.parametrize(
     "height, width, cuts",
-    [(1, 1, []), (3, 200, [6]), (200, 3, [6]), (17, 5, [6]), (64, 64, [6]), (97, 131, [6])],
+    [
+        (1, 1, []),
+        (3, 200, [6]),
+        (200, 3, [6]),
+        (17, 5, [6]),
+        (64, 64, [6]),
+        (97, 131, [6]),
+    ],
 )
 def test_any_size_of_picture_is_taken_and_one_pixel_has_no_picture(height, width, cuts):
     random = np.random.default_rng(0)
-    frames = [random.integers(0, 255, (height, width), dtype=np.uint8) for _ in range(2)]
+    frames = [
+        random.integers(0, 255, (height, width), dtype=np.uint8) for _ in range(2)
+    ]
     assert detected([frames[0]] * 6 + [frames[1]] * 6) == cuts
     assert detected([frames[0]] * 12) == []
 
@@ -109,7 +124,8 @@ def test_memory_does_not_grow_with_the_video():
     for _ in range(100):
         detector.add(picture(1))
         sizes.append(len(pickle.dumps(detector)))
-    assert max(sizes[50:]) - min(sizes[50:]) < 16  # the number of frames takes a byte more
+    # the number of frames takes a byte more
+    assert max(sizes[50:]) - min(sizes[50:]) < 16
 
 
 # The shared clips: pytest -m data. The full table is printed by cut_videos.py.
@@ -128,7 +144,9 @@ def pans(shared_data: Path) -> dict[str, Pictures]:
 @pytest.mark.data
 @pytest.mark.parametrize("sigma", [0, 50])
 def test_recall_and_precision_on_joins_of_the_shared_clips(eval_scenes, pans, sigma):
-    cuts, result, false = sum(score(eval_scenes, pans, kind, sigma, range(3)) for kind in KINDS)
+    cuts, result, false = sum(
+        score(eval_scenes, pans, kind, sigma, range(3)) for kind in KINDS
+    )
     assert cuts >= 75
     assert result >= 0.95 * cuts
     assert result >= 0.95 * (result + false)

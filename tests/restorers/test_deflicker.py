@@ -31,18 +31,25 @@ def scene(frames: int = FRAMES) -> Tensor:
     canvas = torch.rand(1, 3, HEIGHT // 6, WIDTH // 4, generator=generator)
     large = F.interpolate(canvas, (HEIGHT, WIDTH + 2 * frames), mode="bicubic")
     large = 0.25 + 0.5 * large.clamp(0, 1)
-    clip = [large[0, :, :, frames - index // 2 : frames - index // 2 + WIDTH] for index in range(frames)]
+    clip = [
+        large[0, :, :, frames - index // 2 : frames - index // 2 + WIDTH]
+        for index in range(frames)
+    ]
     return torch.stack(clip)
 
 
 def flickering(clip: Tensor, strength: float = 0.06) -> tuple[Tensor, Tensor]:
     """The clip times a random factor a frame, and the factors."""
-    factors = 1 + strength * torch.randn(len(clip), generator=torch.Generator().manual_seed(2))
+    factors = 1 + strength * torch.randn(
+        len(clip), generator=torch.Generator().manual_seed(2)
+    )
     return clip * factors[:, None, None, None], factors
 
 
 def deflickered(clip: Tensor) -> Tensor:
-    return torch.stack(list(FlickerRestorer(RestoreOptions()).frames(clip, (0, len(clip)))))
+    return torch.stack(
+        list(FlickerRestorer(RestoreOptions()).frames(clip, (0, len(clip))))
+    )
 
 
 def error(clip: Tensor, truth: Tensor) -> float:
@@ -87,14 +94,18 @@ def test_a_lamp_that_blinks_in_a_corner_stays_bit_for_bit():
 def test_flicker_in_a_fade_goes_and_the_fade_stays():
     clip = scene() * torch.linspace(1, 0.6, FRAMES)[:, None, None, None]
     given, _ = flickering(clip)
-    light, flickering_light, truth = (frames.mean((1, 2, 3)) for frames in (deflickered(given), given, clip))
+    light, flickering_light, truth = (
+        frames.mean((1, 2, 3)) for frames in (deflickered(given), given, clip)
+    )
     assert error(light, truth) < error(flickering_light, truth) / 1.5
 
 
 @pytest.mark.parametrize("drift, alternation", [(0.5, 1.2), (3.0, 0.0)])
 def test_light_that_drifts_faster_than_it_alternates_is_no_flicker(drift, alternation):
     changes = [drift + 0.6 * (-1) ** index for index in range(12)]
-    assert alternation_of([[change, change, 0.0] for change in changes]) == pytest.approx(alternation)
+    assert alternation_of(
+        [[change, change, 0.0] for change in changes]
+    ) == pytest.approx(alternation)
 
 
 def test_a_frame_is_the_same_in_any_clip_that_holds_its_neighbours():
@@ -102,7 +113,9 @@ def test_a_frame_is_the_same_in_any_clip_that_holds_its_neighbours():
     restorer = FlickerRestorer(RestoreOptions())
     whole = list(restorer.frames(given, (0, 40)))
     part = list(restorer.frames(given[8:36], (FIT.radius, 28 - FIT.radius), first=8))
-    assert all(torch.equal(one, other) for one, other in zip(whole[16:28], part, strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(whole[16:28], part, strict=True)
+    )
 
 
 def test_a_single_frame_stays():
@@ -136,7 +149,8 @@ def test_the_course_of_light_is_corrected_to_a_line_through_it():
     course = 0.01 * torch.arange(17.0)
     course[8] += 0.1
     steps = course.diff()
-    statistics = [torch.tensor([2.0 * (-1) ** index, 2.0, 0.0]) for index in range(16)]  # they alternate
+    # they alternate
+    statistics = [torch.tensor([2.0 * (-1) ** index, 2.0, 0.0]) for index in range(16)]
     coefficients = F.pad(steps[:, None], (0, 4))
     changes = list(map(LightChange, coefficients, statistics))
     # of a weighted mean that includes the frame itself, whose weight is that of the middle of cos^2

@@ -67,16 +67,20 @@ def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path):
     output = restorer(tmp_path)
     output.network = Dimmer()
     small_peak = downscale(pattern[None], (16, 24)).max()
-    peaks = [0.1 * (1 + at) for at in range(count)]  # of small pictures: Dimmer sees no others
+    # of small pictures: Dimmer sees no others
+    peaks = [0.1 * (1 + at) for at in range(count)]
     clip = torch.stack([pattern / small_peak * peak for peak in peaks])
     factors = [0.5 if (1 + at) % 2 else 0.8 for at in range(count)]
-    turned = [*range(5, 0, -1), *range(count), *range(count - 2, count - 7, -1)]  # reflected at both ends
+    # reflected at both ends
+    turned = [*range(5, 0, -1), *range(count), *range(count - 2, count - 7, -1)]
     for at, frame in enumerate(output.frames(clip, (0, count))):
         expected = sum(factors[index] for index in turned[at : at + 11]) / 11
         torch.testing.assert_close(frame, expected * clip[at], atol=0.01, rtol=0)
 
 
-def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(tmp_path):
+def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
+    tmp_path,
+):
     clip = noise(20, 3, 32, 48)
     whole, parts = (restorer(tmp_path) for _ in range(2))
     expected = list(whole.frames(clip, (0, 20)))
@@ -104,7 +108,9 @@ class Levels(nn.Module):
         return images + next(self.levels)
 
 
-def by_small_picture(folder: Path, lines: Any, *levels: float, **options: Any) -> PictureRestorer:
+def by_small_picture(
+    folder: Path, lines: Any, *levels: float, **options: Any
+) -> PictureRestorer:
     parameters = {} if lines is None else {"coarse_lines": lines}
     weights = write_weights(folder, keeping(), "dehaze", **parameters)
     output = dehazer(RestoreOptions(model=weights, device="cpu", **options))
@@ -120,7 +126,10 @@ def picture(height: int, width: int) -> Tensor:
 def test_a_gain_and_an_offset_that_hold_everywhere_are_found_and_reach_the_finest_pixels():
     frame = picture(64, 96)[None]
     small = downscale(frame, (16, 24))
-    gain, offset = torch.tensor([1.5, 0.8, 1.2])[:, None, None], torch.tensor([-0.2, 0.1, 0.0])[:, None, None]
+    gain, offset = (
+        torch.tensor([1.5, 0.8, 1.2])[:, None, None],
+        torch.tensor([-0.2, 0.1, 0.0])[:, None, None],
+    )
     changed = apply_guided_change(small, gain * small + offset, frame)
     torch.testing.assert_close(changed, gain * frame + offset, atol=5e-3, rtol=0)
 
@@ -133,12 +142,16 @@ def test_gain_and_offset_are_those_of_least_squares_in_every_window():
         for column in range(11):
             rows, columns = (slice(max(0, at - 2), at + 3) for at in (row, column))
             x, y = (part[:, rows, columns].reshape(3, -1) for part in (small, restored))
-            covariance = ((x * y).mean(1) - x.mean(1) * y.mean(1) + 1e-5) / (x.var(1, correction=0) + 1e-5)
+            covariance = ((x * y).mean(1) - x.mean(1) * y.mean(1) + 1e-5) / (
+                x.var(1, correction=0) + 1e-5
+            )
             windows[row, column] = covariance, y.mean(1) - covariance * x.mean(1)
     expected = torch.empty_like(small)
     for row, column in windows:
         near = [
-            part for (at, across), part in windows.items() if abs(at - row) <= 2 and abs(across - column) <= 2
+            part
+            for (at, across), part in windows.items()
+            if abs(at - row) <= 2 and abs(across - column) <= 2
         ]
         gain, offset = (torch.stack(parts).mean(0) for parts in zip(*near, strict=True))
         expected[:, row, column] = gain * small[:, row, column] + offset
@@ -159,14 +172,20 @@ def test_gain_and_offset_are_those_of_least_squares_in_every_window():
         ((480, 854), None, (480, 854)),
     ],
 )
-def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(size, lines, small):
+def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(
+    size, lines, small
+):
     assert coarse_size(*size, lines, 8) == small
 
 
-def test_a_small_picture_is_restored_if_the_weights_state_lines_and_the_frame_is_larger(tmp_path):
+def test_a_small_picture_is_restored_if_the_weights_state_lines_and_the_frame_is_larger(
+    tmp_path,
+):
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
         output, inputs = by_small_picture(tmp_path, lines, 0.1), 0.8 * picture(64, 80)
-        torch.testing.assert_close(whole_clip(output, inputs[None])[0], inputs + 0.1, atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            whole_clip(output, inputs[None])[0], inputs + 0.1, atol=1e-5, rtol=0
+        )
         assert output.network.seen == [seen]
 
 
@@ -180,16 +199,32 @@ def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):
 
 @pytest.mark.parametrize("lines", [0, -8, 2.5, "160", True, 10**4000])
 def test_weights_whose_coarse_lines_are_not_a_number_are_refused(tmp_path, lines):
-    with pytest.raises(CheckpointError, match="coarse_lines must be a whole number from 1 to 32768, found"):
+    with pytest.raises(
+        CheckpointError,
+        match="coarse_lines must be a whole number from 1 to 32768, found",
+    ):
         by_small_picture(tmp_path, lines)
 
 
 def of_two_networks(
-    hazy: Tensor, first: Tensor, depth: float, airlight: Tensor, second: Tensor, *, always: bool = False
+    hazy: Tensor,
+    first: Tensor,
+    depth: float,
+    airlight: Tensor,
+    second: Tensor,
+    *,
+    always: bool = False,
 ) -> Tensor:
     """Return pictures without haze from what two networks make of them."""
-    maps = (first, torch.full_like(hazy[:, :1], depth), airlight.expand_as(hazy), second)
-    return dehaze_smoothly([estimates_of(hazy, torch.cat(maps, 1), always=always)], hazy)
+    maps = (
+        first,
+        torch.full_like(hazy[:, :1], depth),
+        airlight.expand_as(hazy),
+        second,
+    )
+    return dehaze_smoothly(
+        [estimates_of(hazy, torch.cat(maps, 1), always=always)], hazy
+    )
 
 
 def even(*rgb: float) -> Tensor:
@@ -199,24 +234,45 @@ def even(*rgb: float) -> Tensor:
 
 @pytest.mark.parametrize(
     "depth, shares",
-    [(0.04, (1, 0, 0)), (0.08, (0.75, 0.25, 0)), (0.2, (0, 0.65, 0.35)), (1, (0, 0.3, 0.7))],
+    [
+        (0.04, (1, 0, 0)),
+        (0.08, (0.75, 0.25, 0)),
+        (0.2, (0, 0.65, 0.35)),
+        (1, (0, 0.3, 0.7)),
+    ],
 )
-def test_the_depth_of_the_haze_decides_how_much_of_it_goes_and_by_which_network(depth, shares):
-    hazy, first, second = (even(*rgb) for rgb in ((0.6, 0.5, 0.4), (0.5, 0.4, 0.3), (0.2, 0.3, 0.3)))
+def test_the_depth_of_the_haze_decides_how_much_of_it_goes_and_by_which_network(
+    depth, shares
+):
+    hazy, first, second = (
+        even(*rgb) for rgb in ((0.6, 0.5, 0.4), (0.5, 0.4, 0.3), (0.2, 0.3, 0.3))
+    )
     clear = of_two_networks(hazy, first, depth, even(0.8, 0.8, 0.8), second)
-    before, one, other = (float(luma_of(picture).mean()) for picture in (hazy, first, second))
+    before, one, other = (
+        float(luma_of(picture).mean()) for picture in (hazy, first, second)
+    )
     stays, by_first, by_second = shares
-    log = (by_first * math.log(one) + by_second * math.log(other)) / max(by_first + by_second, 1e-9)
+    log = (by_first * math.log(one) + by_second * math.log(other)) / max(
+        by_first + by_second, 1e-9
+    )
     expected = stays * before + (1 - stays) * math.exp(log)
     assert float(luma_of(clear).mean()) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("depth, prior", [(0.01, 0.7), (0.2, 0.35), (0.3, 0)])
-def test_always_joins_the_dark_channel_prior_the_less_haze_the_networks_see(depth, prior):
+def test_always_joins_the_dark_channel_prior_the_less_haze_the_networks_see(
+    depth, prior
+):
     """The picture has one colour, which the prior takes for sky and leaves."""
-    hazy, first, second = (even(*rgb) for rgb in ((0.6, 0.5, 0.4), (0.5, 0.4, 0.3), (0.2, 0.3, 0.3)))
-    clear = of_two_networks(hazy, first, depth, even(0.8, 0.8, 0.8), second, always=True)
-    left, one, other = (math.log(float(luma_of(picture).mean())) for picture in (hazy, first, second))
+    hazy, first, second = (
+        even(*rgb) for rgb in ((0.6, 0.5, 0.4), (0.5, 0.4, 0.3), (0.2, 0.3, 0.3))
+    )
+    clear = of_two_networks(
+        hazy, first, depth, even(0.8, 0.8, 0.8), second, always=True
+    )
+    left, one, other = (
+        math.log(float(luma_of(picture).mean())) for picture in (hazy, first, second)
+    )
     expected = prior * left + (1 - prior) * (0.3 * one + 0.7 * other)
     assert math.log(float(luma_of(clear).mean())) == pytest.approx(expected, abs=1e-3)
 
@@ -224,15 +280,23 @@ def test_always_joins_the_dark_channel_prior_the_less_haze_the_networks_see(dept
 def test_a_coloured_scene_behind_coloured_haze_gets_its_colours_back_from_luma_alone():
     scene, airlight, transmission = picture(16, 24)[None], even(0.7, 0.75, 0.9), 0.6
     hazy = transmission * scene + (1 - transmission) * airlight
-    grey = luma_of(scene).expand_as(scene)  # as networks without any colour would restore it
+    # as networks without any colour would restore it
+    grey = luma_of(scene).expand_as(scene)
     restored = of_two_networks(hazy, grey, 1.0, airlight, grey)
     torch.testing.assert_close(restored, scene, atol=0.01, rtol=0)
 
 
 def test_always_is_refused_for_named_weights_which_decide_nothing(tmp_path):
-    for model in ("mb-taylorformer-h-dehaze", write_weights(tmp_path, small(), "dehaze")):
-        with pytest.raises(OptionError, match="`haze=always` is for the two default networks"):
-            load_restorer("dehaze", RestoreOptions(haze="always", model=model, device="cpu"))
+    for model in (
+        "mb-taylorformer-h-dehaze",
+        write_weights(tmp_path, small(), "dehaze"),
+    ):
+        with pytest.raises(
+            OptionError, match="`haze=always` is for the two default networks"
+        ):
+            load_restorer(
+                "dehaze", RestoreOptions(haze="always", model=model, device="cpu")
+            )
 
 
 def test_a_network_without_a_small_picture_restores_frames_as_they_are(tmp_path):
@@ -259,7 +323,9 @@ def checkerboard(grey: float) -> Tensor:
 def test_a_checkerboard_changes_detail_and_brightness_does_not():
     inputs = noise(1, 3, 48, 64)
     assert changed_detail(inputs, inputs - 0.1) < 1e-4
-    assert changed_detail(inputs, inputs - 0.1 + checkerboard(3)) == pytest.approx(3.0, rel=1e-4)
+    assert changed_detail(inputs, inputs - 0.1 + checkerboard(3)) == pytest.approx(
+        3.0, rel=1e-4
+    )
 
 
 def test_a_thread_waits_for_what_another_one_computes():
@@ -271,7 +337,11 @@ def test_a_thread_waits_for_what_another_one_computes():
         return [7]
 
     first = Thread(target=lambda: results.get({0: "key"}, slow, room=2))
-    second = Thread(target=lambda: found.extend(results.get({3: "key"}, lambda wanted: [8], room=2).values()))
+    second = Thread(
+        target=lambda: found.extend(
+            results.get({3: "key"}, lambda wanted: [8], room=2).values()
+        )
+    )
     first.start()
     begun.wait(10)
     second.start()
@@ -296,5 +366,7 @@ def test_the_latest_results_are_cached():
         return [10 * frame for frame in wanted]
 
     for frame in (1, 2, 3, 2, 1):
-        assert results.get({frame: f"key {frame}"}, compute, room=2) == {frame: 10 * frame}
+        assert results.get({frame: f"key {frame}"}, compute, room=2) == {
+            frame: 10 * frame
+        }
     assert computed == [1, 2, 3, 1]

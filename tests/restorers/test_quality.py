@@ -24,7 +24,12 @@ def dog(shared_data: Path) -> Tensor:
     """(40, 256, 320) clean luma of a moving scene."""
     paths = sorted((shared_data / "eval" / "davis480p_heldout" / "dog").iterdir())[:40]
     return torch.stack(
-        [torch.from_numpy(read_picture(path)[0][100 : 100 + SIZE[0], 200 : 200 + SIZE[1]]) for path in paths]
+        [
+            torch.from_numpy(
+                read_picture(path)[0][100 : 100 + SIZE[0], 200 : 200 + SIZE[1]]
+            )
+            for path in paths
+        ]
     ).float()
 
 
@@ -33,10 +38,15 @@ def denoised(noisy: Tensor, sigma: float, offset: int = 0) -> Tensor:
     restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
     bounds = [(0, offset + restorer.facts.overlap)] * bool(offset) + [
         (first + offset, stop + offset)
-        for first, stop in clip_bounds(len(noisy) - offset, [], restorer.facts.clip, restorer.facts.overlap)
+        for first, stop in clip_bounds(
+            len(noisy) - offset, [], restorer.facts.clip, restorer.facts.overlap
+        )
     ]
     clips = (
-        ((first, stop), [(plane,) for plane in restorer.restore((noisy[first:stop],), (sigma,))[0]])
+        (
+            (first, stop),
+            [(plane,) for plane in restorer.restore((noisy[first:stop],), (sigma,))[0]],
+        )
         for first, stop in bounds
     )
     return torch.stack([planes[0] for planes in join_clips(clips, crossfade)])
@@ -44,7 +54,9 @@ def denoised(noisy: Tensor, sigma: float, offset: int = 0) -> Tensor:
 
 def psnr(restored: Tensor, clean: Tensor) -> Tensor:
     """(T,) PSNR of each frame, dB."""
-    return 10 * torch.log10(255**2 / (restored.round().clamp(0, 255) - clean).square().mean((1, 2)))
+    return 10 * torch.log10(
+        255**2 / (restored.round().clamp(0, 255) - clean).square().mean((1, 2))
+    )
 
 
 def test_a_clean_video_keeps_the_mean_of_its_planes(dog):
@@ -54,8 +66,11 @@ def test_a_clean_video_keeps_the_mean_of_its_planes(dog):
 
 def test_quality_does_not_step_between_blocks(dog):
     noisy = add_gaussian_noise(dog, 20.0, 1)
-    difference = psnr(denoised(noisy, 20.0), dog) - psnr(denoised(noisy, 20.0, offset=9), dog)
-    assert difference[18:20].mean().abs() < 0.1  # shared by two blocks here, inside a block with the offset
+    difference = psnr(denoised(noisy, 20.0), dog) - psnr(
+        denoised(noisy, 20.0, offset=9), dog
+    )
+    # shared by two blocks here, inside a block with the offset
+    assert difference[18:20].mean().abs() < 0.1
     assert difference[9:11].mean().abs() < 0.1  # the other way round
 
 

@@ -23,7 +23,9 @@ SIZE = (64, 96)
 def scene(shift: int = 0) -> Tensor:
     """A smooth picture (1, 3, H, W) of a scene that has moved to the left by so many pixels."""
     coarse = torch.rand(1, 3, 7, 14, generator=torch.Generator().manual_seed(3))
-    wide = F.interpolate(coarse, (SIZE[0], SIZE[1] + 32), mode="bicubic").clamp(0.1, 0.7)
+    wide = F.interpolate(coarse, (SIZE[0], SIZE[1] + 32), mode="bicubic").clamp(
+        0.1, 0.7
+    )
     return wide[..., shift : shift + SIZE[1]]
 
 
@@ -34,7 +36,9 @@ def with_drop(picture: Tensor, level: float = 0.2) -> Tensor:
     return wet
 
 
-def outliers_gone(frame: Tensor, neighbours: list[Tensor], removed: float = 5) -> Tensor:
+def outliers_gone(
+    frame: Tensor, neighbours: list[Tensor], removed: float = 5
+) -> Tensor:
     """`removed`: grey levels that the network took off everywhere."""
     return without_outliers(frame + removed / 255, frame, neighbours)
 
@@ -44,7 +48,9 @@ def largest(difference: Tensor) -> float:
 
 
 @pytest.mark.parametrize("speed", [0, 2])
-def test_a_drop_that_three_neighbours_lack_goes_and_the_scene_behind_it_is_theirs(speed):
+def test_a_drop_that_three_neighbours_lack_goes_and_the_scene_behind_it_is_theirs(
+    speed,
+):
     frame, *neighbours = (scene(8 + speed * time) for time in (0, -2, -1, 1, 2))
     neighbours[1] = with_drop(neighbours[1])  # one of them may have a drop there, too
     dry = outliers_gone(with_drop(frame), neighbours)
@@ -59,7 +65,9 @@ def test_a_light_that_stays_for_two_frames_is_no_drop():
 
 def test_what_is_darker_stays():
     darker = with_drop(scene(), -0.2)
-    torch.testing.assert_close(outliers_gone(darker, [scene()] * 4), darker, atol=0.5 / 255, rtol=0)
+    torch.testing.assert_close(
+        outliers_gone(darker, [scene()] * 4), darker, atol=0.5 / 255, rtol=0
+    )
 
 
 def test_a_frame_in_which_the_network_found_nothing_stays():
@@ -69,7 +77,8 @@ def test_a_frame_in_which_the_network_found_nothing_stays():
 
 def test_neighbours_that_differ_from_each_other_are_not_believed():
     noise = [
-        scene() + 0.1 * torch.randn(1, 3, *SIZE, generator=torch.Generator().manual_seed(at))
+        scene()
+        + 0.1 * torch.randn(1, 3, *SIZE, generator=torch.Generator().manual_seed(at))
         for at in range(4)
     ]
     wet = with_drop(scene())
@@ -98,7 +107,10 @@ class Darker(nn.Module):
 
 def restorer(folder: Path, **options: Any) -> PictureRestorer:
     output = load_restorer(
-        "derain", RestoreOptions(model=write_weights(folder, keeping(), "derain"), device="cpu", **options)
+        "derain",
+        RestoreOptions(
+            model=write_weights(folder, keeping(), "derain"), device="cpu", **options
+        ),
     )
     output.network = Darker()
     return output
@@ -106,7 +118,9 @@ def restorer(folder: Path, **options: Any) -> PictureRestorer:
 
 def rainy(count: int) -> Tensor:
     """(T, 3, H, W) with a drop in every third frame."""
-    return torch.cat([with_drop(scene()) if at % 3 == 0 else scene() for at in range(count)])
+    return torch.cat(
+        [with_drop(scene()) if at % 3 == 0 else scene() for at in range(count)]
+    )
 
 
 def test_drops_go_in_all_frames_of_a_clip_the_first_and_the_last_too(tmp_path):
@@ -115,7 +129,9 @@ def test_drops_go_in_all_frames_of_a_clip_the_first_and_the_last_too(tmp_path):
         assert largest(frame + 4 / 255 - scene()) < 12, at
 
 
-def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(tmp_path):
+def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
+    tmp_path,
+):
     clip, (whole, parts) = rainy(16), (restorer(tmp_path) for _ in range(2))
     expected, cache = list(whole.frames(clip, (0, 16))), ResultCache()
     assert (parts.facts.radius, parts.facts.overlap) == (2, 4)

@@ -49,12 +49,22 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def brighter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network that adds a tenth."""
-    monkeypatch.setattr(PictureRestorer, "_restored", lambda self, clip, places: clip.frames[[*places]] + 0.1)
+    monkeypatch.setattr(
+        PictureRestorer,
+        "_restored",
+        lambda self, clip, places: clip.frames[[*places]] + 0.1,
+    )
 
 
-def with_shakes(monkeypatch: pytest.MonkeyPatch, restorer: ShakeRestorer, shakes: list[Shake]) -> None:
+def with_shakes(
+    monkeypatch: pytest.MonkeyPatch, restorer: ShakeRestorer, shakes: list[Shake]
+) -> None:
     """Frames of the brightness n / 10 have the blur number n."""
-    monkeypatch.setattr(shake, "shake_of", lambda picture, **_: shakes[round(10 * float(picture.mean()))])
+    monkeypatch.setattr(
+        shake,
+        "shake_of",
+        lambda picture, **_: shakes[round(10 * float(picture.mean()))],
+    )
 
 
 def one_pixel() -> Tensor:
@@ -79,7 +89,9 @@ def test_noise_is_taken_off_the_ratio():
     soft, draw = shaken(boxes()).mean(0), torch.Generator().manual_seed(3)
     noisy = soft + 6 / 255 * torch.randn(soft.shape, generator=draw)
     assert ratios(noisy).min() > ratios(soft).min() + 0.05
-    assert ratios(noisy, 6.0).min().item() == pytest.approx(ratios(soft).min().item(), abs=0.02)
+    assert ratios(noisy, 6.0).min().item() == pytest.approx(
+        ratios(soft).min().item(), abs=0.02
+    )
 
 
 def test_ripples_are_no_darker_than_a_fifth_of_the_light_around():
@@ -109,25 +121,41 @@ def test_a_sharp_picture_comes_out_as_it_is_without_the_network(restorer, no_net
 
 
 @pytest.mark.parametrize("channels", [3, 1])
-def test_a_shaken_photograph_is_restored_by_its_kernel_alone(restorer, no_network, channels):
+def test_a_shaken_photograph_is_restored_by_its_kernel_alone(
+    restorer, no_network, channels
+):
     picture, cache = boxes(240, 320)[:channels].expand(3, -1, -1), ResultCache()
     seen = shaken(picture)
     (result,) = restorer.frames(seen[None], (0, 1), cache=cache)
-    errors = [(one - picture)[:, 8:-8, 8:-8].square().mean().sqrt() for one in (seen, result)]
+    errors = [
+        (one - picture)[:, 8:-8, 8:-8].square().mean().sqrt() for one in (seen, result)
+    ]
     assert errors[1] < 0.85 * errors[0]
     assert cache.shakes == {0: pytest.approx(11, abs=1.5)}
 
 
-def test_what_is_blurred_and_stays_as_it_is_is_not_called_sharp(restorer, no_network, monkeypatch, tmp_path):
-    monkeypatch.setattr(shake, "shake_of", lambda *_, **__: Shake(0.23, is_hopeless=True))
+def test_what_is_blurred_and_stays_as_it_is_is_not_called_sharp(
+    restorer, no_network, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(
+        shake, "shake_of", lambda *_, **__: Shake(0.23, is_hopeless=True)
+    )
     source, events = tmp_path / "in.png", list[Event]()
     write_rgb(source, boxes().mul(255).round().byte().numpy())
-    vidrestore.restore(source, tmp_path / "out.png", task="deblur", device="cpu", on_event=events.append)
+    vidrestore.restore(
+        source,
+        tmp_path / "out.png",
+        task="deblur",
+        device="cpu",
+        on_event=events.append,
+    )
     (done,) = (event for event in events if isinstance(event, Summary))
     assert result_of(done).endswith(": blurred, but its shake can't be undone")
 
 
-def test_what_is_soft_without_a_kernel_is_left_to_the_network(restorer, brighter, monkeypatch):
+def test_what_is_soft_without_a_kernel_is_left_to_the_network(
+    restorer, brighter, monkeypatch
+):
     with_shakes(monkeypatch, restorer, [Shake(0.1), Shake(0.2), Shake(0.3)])
     for level, added in enumerate((0.1, 0.05, 0)):
         picture = torch.full((3, 16, 16), level / 10)
@@ -135,8 +163,14 @@ def test_what_is_soft_without_a_kernel_is_left_to_the_network(restorer, brighter
         torch.testing.assert_close(result, picture + added)
 
 
-def test_an_uneven_photograph_is_three_tenths_of_its_kernels_result(restorer, brighter, monkeypatch):
-    with_shakes(monkeypatch, restorer, [Shake(0.1, one_pixel(), is_even=False), Shake(0.1, one_pixel())])
+def test_an_uneven_photograph_is_three_tenths_of_its_kernels_result(
+    restorer, brighter, monkeypatch
+):
+    with_shakes(
+        monkeypatch,
+        restorer,
+        [Shake(0.1, one_pixel(), is_even=False), Shake(0.1, one_pixel())],
+    )
     for level, added in enumerate((0.07, 0)):
         picture = torch.full((3, 16, 16), level / 10)
         (result,) = restorer.frames(picture[None], (0, 1))
@@ -155,7 +189,11 @@ def test_halves_with_different_paths_are_uneven(monkeypatch):
 def test_halves_of_paths_in_one_direction_are_uneven_if_one_is_longer(monkeypatch):
     monkeypatch.setattr(shake, "PART", 100)
     paths = torch.zeros(3, 31, 31)
-    paths[0, 15, 11:20], paths[1, 15, 11:21], paths[2, 15, 10:21] = 1 / 9, 1 / 10, 1 / 11
+    paths[0, 15, 11:20], paths[1, 15, 11:21], paths[2, 15, 10:21] = (
+        1 / 9,
+        1 / 10,
+        1 / 11,
+    )
     light, kernels = torch.rand(3, 176, 400), list[Tensor]()
     monkeypatch.setattr(shake, "kernel_of", lambda *_: kernels.pop())
     for longer, is_even in ((1, True), (2, False)):
@@ -164,7 +202,9 @@ def test_halves_of_paths_in_one_direction_are_uneven_if_one_is_longer(monkeypatc
 
 
 @pytest.mark.parametrize("response", [CAMERA, CONTRASTY, LINEAR])
-def test_the_likeliest_response_leaves_only_noise_at_the_frequencies_that_blur_takes_away(response):
+def test_the_likeliest_response_leaves_only_noise_at_the_frequencies_that_blur_takes_away(
+    response,
+):
     """Moved by 20 pixels, which are 10 at half the size."""
     half = torch.zeros(17, 17)
     half[8, 3:13] = 1 / 10
@@ -174,7 +214,10 @@ def test_the_likeliest_response_leaves_only_noise_at_the_frequencies_that_blur_t
 def test_without_frequencies_that_blur_takes_away_a_response_isnt_told():
     seen = stored_by(LINEAR)
     assert responses_of(seen, one_pixel()[0, 0]) == [CAMERA, CONTRASTY]
-    assert responses_of(torch.zeros_like(seen), one_pixel()[0, 0]) == [CAMERA, CONTRASTY]
+    assert responses_of(torch.zeros_like(seen), one_pixel()[0, 0]) == [
+        CAMERA,
+        CONTRASTY,
+    ]
 
 
 def stored_by(response: Response) -> Tensor:
@@ -185,7 +228,8 @@ def stored_by(response: Response) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "doubts, response", [((0.003,), CAMERA), ((0.02, 0.011), CAMERA), ((0.02, 0.003), CONTRASTY)]
+    "doubts, response",
+    [((0.003,), CAMERA), ((0.02, 0.011), CAMERA), ((0.02, 0.003), CONTRASTY)],
 )
 def test_a_less_likely_response_is_taken_if_its_result_strays_less_than_half_as_much(
     monkeypatch, doubts, response
@@ -198,14 +242,20 @@ def test_a_less_likely_response_is_taken_if_its_result_strays_less_than_half_as_
     assert shake._search(boxes(), 2e3).response == response
 
 
-def test_a_kernel_that_its_window_cuts_off_is_searched_for_at_half_the_size(monkeypatch):
+def test_a_kernel_that_its_window_cuts_off_is_searched_for_at_half_the_size(
+    monkeypatch,
+):
     """One whose result strays less is taken, and enlarged."""
     cut_off, whole = torch.zeros(31, 31), torch.zeros(31, 31)
     cut_off[15], whole[15, 8:23] = 1 / 31, 1 / 15
-    searches = iter([KernelSearch(0.004, cut_off, CAMERA), KernelSearch(0.001, whole, CAMERA)])
+    searches = iter(
+        [KernelSearch(0.004, cut_off, CAMERA), KernelSearch(0.001, whole, CAMERA)]
+    )
     sizes = list[torch.Size]()
     monkeypatch.setattr(
-        shake, "_search", lambda picture, _: (sizes.append(picture.shape[1:]), next(searches))[1]
+        shake,
+        "_search",
+        lambda picture, _: (sizes.append(picture.shape[1:]), next(searches))[1],
     )
     monkeypatch.setattr(shake, "refined", lambda light, kernels, *_, enlarge: kernels)
     result = shake_of(shaken(boxes(200, 208)))
@@ -222,7 +272,9 @@ def test_a_frames_kernel_must_be_believable_in_its_next_busiest_part(monkeypatch
     for second, is_taken in ((0.01, True), (0.2, False)):
         doubts[:] = second, 0.001  # from the end
         result = shake_of(shaken(boxes()), is_photo=False)
-        assert (result.kernels is not None) is is_taken and result.is_hopeless is not is_taken
+        assert (
+            result.kernels is not None
+        ) is is_taken and result.is_hopeless is not is_taken
 
 
 def test_the_busiest_parts_of_a_picture_are_different_ones():
@@ -247,7 +299,9 @@ def test_in_noise_only_softer_pictures_are_searched_for_a_kernel(monkeypatch):
     for width, expected in ((0.95, [True, False]), (1.7, [True, True])):
         lens = torch.exp(-line.square() / (2 * width**2))
         lens = lens / lens.sum()
-        picture = F.conv2d(F.conv2d(squares, lens[None, None, :, None]), lens[None, None, None])[0]
+        picture = F.conv2d(
+            F.conv2d(squares, lens[None, None, :, None]), lens[None, None, None]
+        )[0]
         picture = picture.expand(3, -1, -1)
         results = []
         for frame in (picture, picture + noise):
@@ -261,12 +315,18 @@ def test_a_picture_too_small_to_judge_is_left_to_the_network():
     assert shake_of(torch.rand(3, 40, 500)) == Shake(0.0)
 
 
-def test_frames_between_restored_and_declined_ones_are_mixed(restorer, brighter, monkeypatch):
+def test_frames_between_restored_and_declined_ones_are_mixed(
+    restorer, brighter, monkeypatch
+):
     """A kernel of one pixel changes nothing, so that seven tenths of what the network adds are left."""
     pixel = one_pixel()
     accepted, declined = Shake(0.1, pixel), Shake(0.1)
     monkeypatch.setattr(shake, "strays", lambda *_, **__: 1.0)
-    with_shakes(monkeypatch, restorer, [accepted, accepted, accepted, declined, accepted, declined, declined])
+    with_shakes(
+        monkeypatch,
+        restorer,
+        [accepted, accepted, accepted, declined, accepted, declined, declined],
+    )
     frames = steps_of_brightness(7)
     results = torch.stack(list(restorer.frames(frames, (0, 7))))
     added = (results - frames).mean((1, 2, 3))
@@ -276,7 +336,11 @@ def test_frames_between_restored_and_declined_ones_are_mixed(restorer, brighter,
 
 def test_any_range_of_frames_is_restored_the_same(restorer, brighter, monkeypatch):
     pixel = one_pixel()
-    with_shakes(monkeypatch, restorer, [Shake(0.1, pixel if number % 3 else None) for number in range(9)])
+    with_shakes(
+        monkeypatch,
+        restorer,
+        [Shake(0.1, pixel if number % 3 else None) for number in range(9)],
+    )
     frames = steps_of_brightness(9)
     together = list(restorer.frames(frames, (0, 9)))
     radius = restorer.facts.radius
@@ -286,22 +350,37 @@ def test_any_range_of_frames_is_restored_the_same(restorer, brighter, monkeypatc
         assert torch.equal(alone, together[at])
 
 
-def test_a_neighbours_kernel_is_tried_where_a_frame_has_none(restorer, brighter, monkeypatch):
+def test_a_neighbours_kernel_is_tried_where_a_frame_has_none(
+    restorer, brighter, monkeypatch
+):
     pixel = one_pixel()
-    with_shakes(monkeypatch, restorer, [Shake(0.1, pixel), Shake(0.1), Shake(0.1, pixel)])
+    with_shakes(
+        monkeypatch, restorer, [Shake(0.1, pixel), Shake(0.1), Shake(0.1, pixel)]
+    )
     frames = steps_of_brightness(3)
     (result,) = restorer.frames(frames, (1, 2))
-    torch.testing.assert_close(result, frames[1] + 0.1 - 0.03 * 2 / 3, atol=2e-3, rtol=0)
+    torch.testing.assert_close(
+        result, frames[1] + 0.1 - 0.03 * 2 / 3, atol=2e-3, rtol=0
+    )
 
 
 @pytest.mark.parametrize(
     "picture, words",
-    [(boxes, "sharp already"), (lambda: shaken(boxes(240, 320)), "shake of 1[0-3] px undone")],
+    [
+        (boxes, "sharp already"),
+        (lambda: shaken(boxes(240, 320)), "shake of 1[0-3] px undone"),
+    ],
 )
 def test_the_last_line_says_what_was_done(tmp_path, picture, words):
     source, events = tmp_path / "in.png", list[Event]()
     write_rgb(source, picture().mul(255).round().byte().numpy())
-    vidrestore.restore(source, tmp_path / "out.png", task="deblur", device="cpu", on_event=events.append)
+    vidrestore.restore(
+        source,
+        tmp_path / "out.png",
+        task="deblur",
+        device="cpu",
+        on_event=events.append,
+    )
     (done,) = (event for event in events if isinstance(event, Summary))
     assert re.search(f": {words}$", result_of(done))
 
@@ -314,7 +393,9 @@ def test_parts_of_a_photograph_have_kernels_of_their_own(restorer):
     whole = torch.zeros(1, 2, 31, 31)
     whole[:, :, 15, 12:19] = whole[:, :, 12:19, 15] = 1 / 13
     kernels = shake.refined(to_light(seen), whole, 2e3, enlarge=False)[0]
-    (wide, _), (high, _) = ((kernel.sum(0).gt(0.01).sum(), 0) for kernel in (kernels[0], kernels[1].T))
+    (wide, _), (high, _) = (
+        (kernel.sum(0).gt(0.01).sum(), 0) for kernel in (kernels[0], kernels[1].T)
+    )
     assert wide > 7 and high > 7
 
 
@@ -333,9 +414,15 @@ def test_spans_cover_a_side_and_share_their_margins():
 
 def test_neighbours_of_like_kernels_share_their_mean_and_others_dont():
     kernels = torch.zeros(3, 1, 1, 31, 31)
-    kernels[0, ..., 15, 10:21], kernels[1, ..., 15, 9:21], kernels[2, ..., 6:25, 15] = 1 / 11, 1 / 12, 1 / 19
+    kernels[0, ..., 15, 10:21], kernels[1, ..., 15, 9:21], kernels[2, ..., 6:25, 15] = (
+        1 / 11,
+        1 / 12,
+        1 / 19,
+    )
     window = [Shake(0.1, kernel) for kernel in kernels]
     frame = torch.full((3, 100, 100), 0.5)
     steadied = shake._with_neighbours(frame, window[1], window)
     torch.testing.assert_close(steadied.kernels, (kernels[0] + kernels[1]) / 2)
-    assert torch.equal(shake._with_neighbours(frame, window[2], window).kernels, kernels[2])
+    assert torch.equal(
+        shake._with_neighbours(frame, window[2], window).kernels, kernels[2]
+    )

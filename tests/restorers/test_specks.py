@@ -5,7 +5,13 @@ import torch
 from torch import Tensor
 
 from vidrestore.restorers.result_cache import ResultCache
-from vidrestore.restorers.specks import SEARCH, SpeckRestorer, motion_to, neighbours_of, outliers_of
+from vidrestore.restorers.specks import (
+    SEARCH,
+    SpeckRestorer,
+    motion_to,
+    neighbours_of,
+    outliers_of,
+)
 from vidrestore.settings.options import RestoreOptions
 
 FRAMES, HEIGHT, WIDTH = 9, 72, 96
@@ -14,10 +20,19 @@ FRAMES, HEIGHT, WIDTH = 9, 72, 96
 def scene(frames: int = FRAMES) -> Tensor:
     """A smooth pattern that drifts to the right by a pixel a frame, (T, 3, H, W)."""
     generator = torch.Generator().manual_seed(1)
-    canvas = torch.rand(1, 1, HEIGHT // 3, (WIDTH + frames) // 3, generator=generator).expand(1, 3, -1, -1)
-    large = torch.nn.functional.interpolate(canvas, (HEIGHT, WIDTH + frames), mode="bicubic")
+    canvas = torch.rand(
+        1, 1, HEIGHT // 3, (WIDTH + frames) // 3, generator=generator
+    ).expand(1, 3, -1, -1)
+    large = torch.nn.functional.interpolate(
+        canvas, (HEIGHT, WIDTH + frames), mode="bicubic"
+    )
     large = 0.3 + 0.4 * large.clamp(0, 1)
-    return torch.stack([large[0, :, :, frames - index : frames - index + WIDTH] for index in range(frames)])
+    return torch.stack(
+        [
+            large[0, :, :, frames - index : frames - index + WIDTH]
+            for index in range(frames)
+        ]
+    )
 
 
 def dusty(clip: Tensor, levels: tuple[float, ...] = (0.0, 1.0, 0.0)) -> Tensor:
@@ -54,7 +69,10 @@ def test_pixels_without_specks_stay_bit_for_bit():
     given = dusty(clip)
     result = dedusted(given)
     is_near = (
-        torch.nn.functional.max_pool2d((given != clip).float(), 2 * SEARCH.grown + 3, 1, SEARCH.grown + 1) > 0
+        torch.nn.functional.max_pool2d(
+            (given != clip).float(), 2 * SEARCH.grown + 3, 1, SEARCH.grown + 1
+        )
+        > 0
     )
     assert torch.equal(result[1:-1][~is_near[1:-1]], given[1:-1][~is_near[1:-1]])
 
@@ -92,13 +110,18 @@ def test_a_frame_is_the_same_in_any_clip_that_holds_its_neighbours():
     radius = restorer.facts.radius
     part = list(restorer.frames(given[2:14], (radius, 12 - radius), first=2))
     expected = whole[2 + radius : 14 - radius]
-    assert all(torch.equal(one, other) for one, other in zip(expected, part, strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(expected, part, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
-    "place, count, expected", [(0, 2, (1, 1)), (0, 5, (1, 2)), (4, 5, (2, 3)), (2, 5, (1, 3))]
+    "place, count, expected",
+    [(0, 2, (1, 1)), (0, 5, (1, 2)), (4, 5, (2, 3)), (2, 5, (1, 3))],
 )
-def test_frames_at_the_ends_of_a_scene_are_compared_with_the_two_next_ones(place, count, expected):
+def test_frames_at_the_ends_of_a_scene_are_compared_with_the_two_next_ones(
+    place, count, expected
+):
     assert neighbours_of(place, count) == expected
 
 

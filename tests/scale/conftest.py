@@ -18,6 +18,8 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(request: pytest.FixtureRequest, film: Path) -> bytes:
     """The file that one process makes of the film with the OPTIONS of the module."""
     output = film.with_name("whole.mkv")
-    batch = Batch([str(film)], str(output), [Step("<identity>", request.module.OPTIONS)])
+    batch = Batch(
+        [str(film)], str(output), [Step("<identity>", request.module.OPTIONS)]
+    )
     batch.restore(batch.request(str(film)))
     return output.read_bytes()

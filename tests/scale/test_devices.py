@@ -21,7 +21,13 @@ from vidrestore.events import Event, Progressed, Summary, Warned, ignore_event
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.segmented import Segment
-from vidrestore.scale.workers import DeviceWorkers, Outcome, PartError, WorkerRunner, devices_of
+from vidrestore.scale.workers import (
+    DeviceWorkers,
+    Outcome,
+    PartError,
+    WorkerRunner,
+    devices_of,
+)
 from vidrestore.settings.options import EncoderOptions, RestoreOptions
 
 IDENTITY = "<identity>"
@@ -45,37 +51,63 @@ def two() -> Iterator[DeviceWorkers]:
     started.stop()
 
 
-def restore(film: Path, output: Path, workers: Any, told: list[Event] | None = None, **options: Any) -> Any:
+def restore(
+    film: Path,
+    output: Path,
+    workers: Any,
+    told: list[Event] | None = None,
+    **options: Any,
+) -> Any:
     batch = Batch(
-        [str(film)], str(output), [Step(IDENTITY, replace(OPTIONS, **options))], runner=WorkerRunner(workers)
+        [str(film)],
+        str(output),
+        [Step(IDENTITY, replace(OPTIONS, **options))],
+        runner=WorkerRunner(workers),
     )
-    return batch.restore(batch.request(str(film)), ignore_event if told is None else told.append)
+    return batch.restore(
+        batch.request(str(film)), ignore_event if told is None else told.append
+    )
 
 
-def test_several_processes_make_the_file_of_one(film, whole, two, tmp_path, monkeypatch):
+def test_several_processes_make_the_file_of_one(
+    film, whole, two, tmp_path, monkeypatch
+):
     monkeypatch.setattr("vidrestore.jobs.frame_progress.PROGRESS_SECONDS", 0.0)
     for name in ("a.mkv", "b.mkv"):
         told: list[Event] = []
         summary = restore(film, tmp_path / name, two, told)
         before = [process.pid for process, _ in two.running.values()]
-        assert (summary.frames, summary.reused) == (FRAMES, 0) and (tmp_path / name).read_bytes() == whole
-        assert isinstance(told[-1], Summary) and not any(isinstance(event, Warned) for event in told)
-        steps = [event.done for event in told if isinstance(event, Progressed) and event.stage == "restore"]
+        assert (summary.frames, summary.reused) == (FRAMES, 0) and (
+            tmp_path / name
+        ).read_bytes() == whole
+        assert isinstance(told[-1], Summary) and not any(
+            isinstance(event, Warned) for event in told
+        )
+        steps = [
+            event.done
+            for event in told
+            if isinstance(event, Progressed) and event.stage == "restore"
+        ]
         assert steps[0] == 0 < steps[-1] == FRAMES and steps == sorted(steps)
-    assert before == [process.pid for process, _ in two.running.values()]  # which keep their models
+    # which keep their models
+    assert before == [process.pid for process, _ in two.running.values()]
     assert len({*before}) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mkv", "b.mkv"]
 
 
 @pytest.mark.parametrize("options", [{"restart": True}, {"overwrite": True}], ids=str)
-def test_a_restart_happens_once_and_not_in_each_process(film, whole, two, tmp_path, options):
+def test_a_restart_happens_once_and_not_in_each_process(
+    film, whole, two, tmp_path, options
+):
     (tmp_path / "out.mkv").write_bytes(b"old") if "overwrite" in options else None
     assert restore(film, tmp_path / "out.mkv", two, **options).frames == FRAMES
     assert (tmp_path / "out.mkv").read_bytes() == whole
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_a_process_that_is_killed_is_named_and_the_same_command_restores_its_part(film, whole, tmp_path):
+def test_a_process_that_is_killed_is_named_and_the_same_command_restores_its_part(
+    film, whole, tmp_path
+):
     class Deadly(DeviceWorkers):
         def start(self, *given: Any) -> None:
             super().start(*given)
@@ -125,7 +157,15 @@ def test_an_error_of_a_worker_is_that_of_the_video(film, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_processes_end_with_the_command_that_is_killed(commands, film, tmp_path):
-    options = ("denoise", film, "-o", tmp_path / "out.mkv", "--threads", "2", "--lossless")
+    options = (
+        "denoise",
+        film,
+        "-o",
+        tmp_path / "out.mkv",
+        "--threads",
+        "2",
+        "--lossless",
+    )
     helped = "from vidrestore.scale import workers; workers.START = 'fork'"
     run = commands.start(*options, "--device", "cpu,cpu", slow_clip=0.3, before=helped)
     run.until(lambda: len(list(tmp_path.glob("*.vidrestore/*.segment"))) >= 2).kill()
@@ -157,14 +197,18 @@ def test_what_names_no_devices_is_refused(text):
 
 def test_a_device_that_is_not_there_is_named(tmp_path):
     write_video(tmp_path / "film.mkv", 5)
-    found = CliRunner().invoke(app, ["denoise", str(tmp_path / "film.mkv"), "--device", "cpu,cuda:99"])
+    found = CliRunner().invoke(
+        app, ["denoise", str(tmp_path / "film.mkv"), "--device", "cpu,cuda:99"]
+    )
     assert found.exit_code == 2 and "device 'cuda:99' " in found.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
 
 
 @pytest.mark.parametrize("more", [("--shard", "1/2"), ("--engine", "ray")])
 def test_one_way_to_share_the_work_is_enough(tmp_path, more):
-    found = CliRunner().invoke(app, ["denoise", "film.mkv", "--device", "cpu,cpu", *more])
+    found = CliRunner().invoke(
+        app, ["denoise", "film.mkv", "--device", "cpu,cpu", *more]
+    )
     assert found.exit_code == 2 and "choose one" in found.stderr
 
 

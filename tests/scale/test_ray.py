@@ -35,12 +35,19 @@ FRAMES = 240
 
 def test_without_ray_the_error_explains_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    found = CliRunner().invoke(app, ["denoise", str(tmp_path / "film.mkv"), "--engine", "ray"])
-    assert found.exit_code == 2 and 'not installed; pip install "vidrestore[ray]"' in found.stderr
+    found = CliRunner().invoke(
+        app, ["denoise", str(tmp_path / "film.mkv"), "--engine", "ray"]
+    )
+    assert (
+        found.exit_code == 2
+        and 'not installed; pip install "vidrestore[ray]"' in found.stderr
+    )
 
 
 def test_what_a_worker_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path):
-    found = restore_part(request_of(tmp_path / "none.mkv", tmp_path / "out.mkv", IDENTITY), [])
+    found = restore_part(
+        request_of(tmp_path / "none.mkv", tmp_path / "out.mkv", IDENTITY), []
+    )
     assert isinstance(found, MediaError) and "none.mkv" in str(found)
 
 
@@ -54,7 +61,14 @@ def short_segments() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("film") / "film.mkv"
-    write_video(path, FRAMES, "libx264", size=(160, 128), options={"preset": "ultrafast"}, sound=Fraction(9))
+    write_video(
+        path,
+        FRAMES,
+        "libx264",
+        size=(160, 128),
+        options={"preset": "ultrafast"},
+        sound=Fraction(9),
+    )
     return path
 
 
@@ -62,11 +76,16 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tasks() -> Iterator[RayTasks]:
     listen_on_loopback()
     ray = pytest.importorskip("ray")
-    quick = {"worker_niceness": 0}  # by default actors wait for all else that the machine does
+    # by default actors wait for all else that the machine does
+    quick = {"worker_niceness": 0}
     helpers = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[1] / "helpers")}}
     added = helpers | {"worker_process_setup_hook": "no_change.added"}
     ray.init(
-        num_cpus=2, include_dashboard=False, log_to_driver=False, _system_config=quick, runtime_env=added
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        _system_config=quick,
+        runtime_env=added,
     )
     yield RayTasks(cpus=1)
     ray.shutdown()
@@ -74,21 +93,34 @@ def tasks() -> Iterator[RayTasks]:
 
 def restore(film: Path, output: Path, workers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)], runner=WorkerRunner(workers))
+    batch = Batch(
+        [str(film)],
+        str(output),
+        [Step(IDENTITY, OPTIONS)],
+        runner=WorkerRunner(workers),
+    )
     return batch.restore(batch.request(str(film)), told.append), told
 
 
 @pytest.mark.faults
 def test_tasks_make_the_file_of_one_process(film, whole, tasks, tmp_path):
     summary, told = restore(film, tmp_path / "out.mkv", tasks)
-    assert tasks.count == 2 and summary.frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
-    assert any(isinstance(event, Progressed) and 0 < event.done < FRAMES for event in told)
+    assert (
+        tasks.count == 2
+        and summary.frames == FRAMES
+        and (tmp_path / "out.mkv").read_bytes() == whole
+    )
+    assert any(
+        isinstance(event, Progressed) and 0 < event.done < FRAMES for event in told
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_segments_of_a_killed_process_are_done_by_another(film, whole, tasks, tmp_path):
+def test_the_segments_of_a_killed_process_are_done_by_another(
+    film, whole, tasks, tmp_path
+):
     class Watched:
         """The tasks, of which a process is killed while it writes a segment."""
 
@@ -115,7 +147,11 @@ def writers(folder: Path) -> Iterator[int]:
     for opened in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
             path, pid = os.readlink(opened), int(opened.parts[2])
-            if path.startswith(f"{folder}/.") and path.endswith(".partial") and pid != os.getpid():
+            if (
+                path.startswith(f"{folder}/.")
+                and path.endswith(".partial")
+                and pid != os.getpid()
+            ):
                 yield pid
 
 
@@ -124,14 +160,22 @@ def writers(folder: Path) -> Iterator[int]:
 def test_a_cluster_of_this_machine_alone_listens_on_the_loopback_interface_only(tasks):
     assert tasks.ray.is_initialized()
     addresses = {address for command, address in listening() if "ray" in command}
-    assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, addresses
+    assert addresses and addresses <= {
+        "0100007F",
+        "0000000000000000FFFF00000100007F",
+    }, addresses
 
 
 def listening() -> Iterator[tuple[str, str]]:
     """The command line of each process of this machine and the address of each socket it listens on."""
-    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    tables = [
+        Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+        for name in ("tcp", "tcp6")
+    ]
     rows = [line.split() for lines in tables for line in lines]
-    sockets = {f"socket:[{row[9]}]": row[1].partition(":")[0] for row in rows if row[3] == "0A"}
+    sockets = {
+        f"socket:[{row[9]}]": row[1].partition(":")[0] for row in rows if row[3] == "0A"
+    }
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has just ended
             command = (process / "cmdline").read_text()
@@ -141,7 +185,9 @@ def listening() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("address, alone", [("", "0"), ("localhost:1", None)])
-def test_only_a_cluster_at_an_address_may_be_reached_by_others(address, alone, monkeypatch):
+def test_only_a_cluster_at_an_address_may_be_reached_by_others(
+    address, alone, monkeypatch
+):
     name, seen = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", list[Any]()
     monkeypatch.setenv(name, "")
     monkeypatch.delenv(name)
@@ -154,7 +200,9 @@ def test_only_a_cluster_at_an_address_may_be_reached_by_others(address, alone, m
     errors = SimpleNamespace(RayError=KeyError)
     fake = SimpleNamespace(is_initialized=lambda: False, exceptions=errors, init=init)
     monkeypatch.setitem(sys.modules, "ray", fake)
-    monkeypatch.setattr("socket.create_connection", lambda *given, **more: SimpleNamespace(close=list))
+    monkeypatch.setattr(
+        "socket.create_connection", lambda *given, **more: SimpleNamespace(close=list)
+    )
     with pytest.raises(OptionError, match="enough"):
         RayTasks()
     assert seen == [alone]
@@ -165,8 +213,12 @@ def test_an_address_without_a_cluster_is_an_error(address, monkeypatch):
     monkeypatch.setitem(
         sys.modules,
         "ray",
-        SimpleNamespace(is_initialized=lambda: False, exceptions=SimpleNamespace(RayError=KeyError)),
+        SimpleNamespace(
+            is_initialized=lambda: False, exceptions=SimpleNamespace(RayError=KeyError)
+        ),
     )
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(OptionError, match=f"no Ray cluster could be reached at {address}"):
+    with pytest.raises(
+        OptionError, match=f"no Ray cluster could be reached at {address}"
+    ):
         RayTasks()

@@ -16,23 +16,41 @@ from vidrestore.weights.releases import adopt_vsr
 
 
 def imported(
-    folder: Path, tensors: Any, family: str = "vsr-transformer", config: dict[str, Any] | None = None
+    folder: Path,
+    tensors: Any,
+    family: str = "vsr-transformer",
+    config: dict[str, Any] | None = None,
 ) -> Card:
     folder.mkdir(exist_ok=True)
     torch.save(tensors, folder / "theirs.pth")
-    return import_checkpoint(folder / "theirs.pth", folder / "ours.safetensors", family=family, config=config)
+    return import_checkpoint(
+        folder / "theirs.pth", folder / "ours.safetensors", family=family, config=config
+    )
 
 
 @pytest.mark.parametrize("prefix", ["", "module."])
-def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_path, prefix):
+def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(
+    tmp_path, prefix
+):
     state = {prefix + name: tensor for name, tensor in released_tensors().items()}
-    released = {"type": "vsrTransformer", "image_ch": 3, "feat_size": 64, "depth": 2, "spynet_path": "x.pth"}
+    released = {
+        "type": "vsrTransformer",
+        "image_ch": 3,
+        "feat_size": 64,
+        "depth": 2,
+        "spynet_path": "x.pth",
+    }
     card = imported(tmp_path, {"params": state}, config=ARGUMENTS | released)
     assert (card.task, card.parameters) == ("sr", {"scale": 4})
-    network, numbers = load_model(tmp_path / "ours.safetensors").network, golden("vsr_tiny.safetensors")
+    network, numbers = (
+        load_model(tmp_path / "ours.safetensors").network,
+        golden("vsr_tiny.safetensors"),
+    )
     with torch.no_grad():
         result = network(numbers["input"])
-    torch.testing.assert_close(result[..., 1::3, 2::3], numbers["output_f32_s3"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        result[..., 1::3, 2::3], numbers["output_f32_s3"], atol=1e-4, rtol=0
+    )
 
 
 OPTIONS = """\
@@ -54,7 +72,15 @@ path:
 def test_the_option_file_of_a_release_is_read(tmp_path, capsys):
     torch.save(released_tensors(), tmp_path / "theirs.pth")
     options, output = tmp_path / "options.yml", tmp_path / "ours.safetensors"
-    given = ("--family", "vsr-transformer", "--config", options, "-o", output, "--overwrite")
+    given = (
+        "--family",
+        "vsr-transformer",
+        "--config",
+        options,
+        "-o",
+        output,
+        "--overwrite",
+    )
 
     def code(text: str) -> int:
         options.write_text(text)
@@ -84,19 +110,27 @@ def as_basicsr(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def without_constants(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in tensors.items() if name not in ("mean", "std")}
+    return {
+        name: tensor for name, tensor in tensors.items() if name not in ("mean", "std")
+    }
 
 
 @pytest.mark.parametrize(
     "content",
-    [spynet_tensors(), without_constants(spynet_tensors()), {"params": as_basicsr(spynet_tensors())}],
+    [
+        spynet_tensors(),
+        without_constants(spynet_tensors()),
+        {"params": as_basicsr(spynet_tensors())},
+    ],
     ids=["mmediting", "without constants", "basicsr"],
 )
 def test_both_layouts_of_spynet_become_the_same_network(tmp_path, content):
     assert imported(tmp_path, content, "spynet").task == "flow"
     numbers = golden("spynet_tiny.safetensors")
     with torch.no_grad():
-        flow = load_model(tmp_path / "ours.safetensors").network(numbers["a/ref"], numbers["a/supp"])
+        flow = load_model(tmp_path / "ours.safetensors").network(
+            numbers["a/ref"], numbers["a/supp"]
+        )
     torch.testing.assert_close(flow, numbers["a/flow_f32"], atol=1e-4, rtol=0)
 
 
@@ -125,7 +159,9 @@ def changed(**changes: Tensor | None) -> dict[str, Tensor]:
                                                                           "BasicSR: conv.weight"),
     ],
 )  # fmt: skip
-def test_a_checkpoint_that_is_not_the_network_is_refused(tmp_path, tensors, config, message):
+def test_a_checkpoint_that_is_not_the_network_is_refused(
+    tmp_path, tensors, config, message
+):
     with pytest.raises(CheckpointError, match=message):
         imported(tmp_path, tensors, config=config)
     assert not (tmp_path / "ours.safetensors").exists()
@@ -139,7 +175,9 @@ def test_a_checkpoint_that_is_not_the_network_is_refused(tmp_path, tensors, conf
         (spynet_tensors(), {"levels": 5}, "has levels, but a published SPyNet has no options"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_not_a_published_spynet_is_refused(tmp_path, tensors, config, message):
+def test_a_file_that_is_not_a_published_spynet_is_refused(
+    tmp_path, tensors, config, message
+):
     with pytest.raises(CheckpointError, match=message):
         imported(tmp_path, tensors, "spynet", config)
 
@@ -148,12 +186,20 @@ def test_released_sizes_are_imported_without_a_config():
     with torch.device("meta"):
         state = {"conv_first.weight": torch.empty(64, 3, 3, 3)}
         state |= {
-            f"transformer.layers.{index}.0.fn.norm.weight": torch.empty(64, 64, 64) for index in range(7)
+            f"transformer.layers.{index}.0.fn.norm.weight": torch.empty(64, 64, 64)
+            for index in range(7)
         }
-        state |= {f"feature_extraction.{index}.conv1.bias": torch.empty(64) for index in range(5)}
-        state |= {f"reconstruction.{index}.conv1.bias": torch.empty(64) for index in range(30)}
         state |= {
-            f"transformer.layers.0.1.fn.fn.backward_resblocks.main.2.{index}.conv1.bias": torch.empty(64)
+            f"feature_extraction.{index}.conv1.bias": torch.empty(64)
+            for index in range(5)
+        }
+        state |= {
+            f"reconstruction.{index}.conv1.bias": torch.empty(64) for index in range(30)
+        }
+        state |= {
+            f"transformer.layers.0.1.fn.fn.backward_resblocks.main.2.{index}.conv1.bias": torch.empty(
+                64
+            )
             for index in range(30)
         }
         config = adopt_vsr(state, {}).config

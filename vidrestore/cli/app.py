@@ -34,7 +34,8 @@ from vidrestore.files.stopping import INTERRUPTED
 from vidrestore.working import WORKER
 
 LAB = "vidrestore.lab.commands"  # loaded by name: videos are restored without it
-RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
+# panels of the commands
+RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"
 
 app = typer.Typer(
     cls=LegibleGroup,
@@ -68,9 +69,10 @@ PANELS: dict[str, list[Callable[..., None]]] = {
 }
 for _panel, _commands in PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel, cls=TaskCommand if _panel == RESTORE else LegibleCommand)(
-            _command
-        )
+        app.command(
+            rich_help_panel=_panel,
+            cls=TaskCommand if _panel == RESTORE else LegibleCommand,
+        )(_command)
 app.add_typer(weights_commands.app, name="weights", rich_help_panel=OTHER)
 for _name, _command in _lab_commands().items():
     _panel = RESEARCH if _name in ("sense", "recover") else OTHER
@@ -89,7 +91,11 @@ def _common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."
+            "--version",
+            "-V",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit.",
         ),
     ] = False,
 ) -> None:
@@ -101,19 +107,25 @@ def run_command_line(arguments: list[str] | None) -> None:
     """Run the command line, by default that of the process, and exit with its code (`cli.main`)."""
     # streams, variables and a folder that the libraries can work with
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # the caller closed it, so discard what is printed
+        # the caller closed it, so discard what is printed
+        if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     # read when torch loads: compute operations that Apple's GPUs lack on the CPU, with a warning
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     # threads of torch and NumPy: a command deals its work to threads with one each (`cores`), or sets others
-    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    os.environ.update(
+        {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    )
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names may have characters that the terminal's encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         Path.cwd()
     except OSError as error:  # a library of torch ends the process otherwise
-        print_line(f"vidrestore: the current folder is gone ({error}); change to another one", sys.stderr)
+        print_line(
+            f"vidrestore: the current folder is gone ({error}); change to another one",
+            sys.stderr,
+        )
         sys.exit(1)
 
     # run it, and turn errors of users and of the system into one line each
@@ -123,7 +135,8 @@ def run_command_line(arguments: list[str] | None) -> None:
     try:
         code = app(arguments, standalone_mode=False)
         if code == INTERRUPTED:
-            gc.freeze()  # else Python examines every object of torch as it ends, for a second or more
+            # else Python examines every object of torch as it ends, for a second or more
+            gc.freeze()
         sys.exit(code if isinstance(code, int) else 0)
     except typer.TyperException as error:
         if line := usage_line(error, arguments):
@@ -148,7 +161,9 @@ def _leave_workers(error: BaseException | None) -> None:
     """End the process at once if threads were left behind in a call of a network: they don't end with it
     otherwise, and PyTorch aborts in them.
     """
-    if isinstance(error, SystemExit) and any(thread.name == WORKER for thread in threading.enumerate()):
+    if isinstance(error, SystemExit) and any(
+        thread.name == WORKER for thread in threading.enumerate()
+    ):
         sys.stderr.flush()
         os._exit(error.code if isinstance(error.code, int) else 1)
 

@@ -43,10 +43,20 @@ class BatchList:
         self._states: dict[str, dict[str, Any]] = {}
         for source in sources:
             output = str(outputs[source]) if source in outputs else None
-            self._states[source] = {"input": source, "output": output, "state": "not begun", "reason": None}
+            self._states[source] = {
+                "input": source,
+                "output": output,
+                "state": "not begun",
+                "reason": None,
+            }
         for source, origin in left_out.items():
             reason = f"named like the output of {origin}"
-            self._states[source] = {"input": source, "output": None, "state": "left out", "reason": reason}
+            self._states[source] = {
+                "input": source,
+                "output": None,
+                "state": "left out",
+                "reason": reason,
+            }
         # another program's file stays
         if os.path.lexists(self.path) and not _is_ours(self.path):
             raise OptionError(
@@ -68,13 +78,18 @@ class BatchList:
 
     def write(self) -> None:
         """Write the list. Raises MediaError."""
-        content = {"vidrestore_batch": LIST_SCHEMA, "inputs": list(self._states.values())}
+        content = {
+            "vidrestore_batch": LIST_SCHEMA,
+            "inputs": list(self._states.values()),
+        }
         text = json.dumps(content, indent=1, ensure_ascii=False)
         write_whole(self.path, text.encode("utf-8", "backslashreplace"))
 
 
 def _is_ours(path: Path) -> bool:
     try:
-        return isinstance(parse_object(read_limited(path, LARGEST_PLAN)).get("vidrestore_batch"), int)
+        return isinstance(
+            parse_object(read_limited(path, LARGEST_PLAN)).get("vidrestore_batch"), int
+        )
     except (OSError, ValueError):
         return False

@@ -27,7 +27,10 @@ OFFERED = ("sigma", "quality", "model", "lossless", "device", "precision", "thre
 def bench(
     options: RestoreOptions,
     source: Annotated[
-        str | None, typer.Argument(metavar="IN", help="Short video; default: a synthetic one with noise.")
+        str | None,
+        typer.Argument(
+            metavar="IN", help="Short video; default: a synthetic one with noise."
+        ),
     ] = None,
     task: Annotated[
         str,
@@ -38,7 +41,12 @@ def bench(
         ),
     ] = "denoise",
     size: Annotated[
-        Any, typer.Option(parser=option_values.size, metavar="WxH", help="Size of the synthetic video.")
+        Any,
+        typer.Option(
+            parser=option_values.size,
+            metavar="WxH",
+            help="Size of the synthetic video.",
+        ),
     ] = "854x480",
     frames: Annotated[
         int,
@@ -49,7 +57,9 @@ def bench(
             help="Frames of the synthetic video, or of IN to measure stages on.",
         ),
     ] = 60,
-    json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the metrics as one JSON object.")
+    ] = False,
 ) -> None:
     """Measure each stage alone, and the whole against what all cores could do.
 
@@ -60,7 +70,9 @@ def bench(
     from vidrestore.jobs.bench import bench
 
     if not json:
-        print_line("measuring each stage alone and the whole: about a minute", sys.stderr)
+        print_line(
+            "measuring each stage alone and the whole: about a minute", sys.stderr
+        )
     with listening(quiet=json) as on_event:
         on_event(Progressed(source or task, 0, stage="bench"))
         benchmark = bench(source, task=task, options=options, size=size, frames=frames)

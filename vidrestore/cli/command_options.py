@@ -21,14 +21,22 @@ from vidrestore.cli.terminal import HELP_STYLES, as_options
 from vidrestore.errors import OptionError
 from vidrestore.events import Failed
 from vidrestore.settings import option_values
-from vidrestore.settings.options import MOST_THREADS, QUALITY, Declared, declared, output_option
+from vidrestore.settings.options import (
+    MOST_THREADS,
+    QUALITY,
+    Declared,
+    declared,
+    output_option,
+)
 from vidrestore.working import threads_for
 
 Command = Callable[..., None]
 Takes = Callable[[str, Declared], bool]
 
 # options that several commands share
-Json = Annotated[bool, output_option("--json", help="Print events as JSON, one per line, on stdout.")]
+Json = Annotated[
+    bool, output_option("--json", help="Print events as JSON, one per line, on stdout.")
+]
 Quiet = Annotated[bool, output_option("--quiet", "-q", help="Print errors only.")]
 Device = Annotated[
     str,
@@ -53,8 +61,27 @@ Threads = Annotated[
 
 # what --help shows of a task, in this order; --help-all shows the other options, too
 SHORT_HELP = (
-    *("sources", "output", "preview", "dry_run", "sigma", "quality", "scale", "strength", "steps"),
-    *("settings", "start", "duration", "crf", "device", "overwrite", "help_all", "help"),
+    *(
+        "sources",
+        "output",
+        "preview",
+        "dry_run",
+        "sigma",
+        "quality",
+        "scale",
+        "strength",
+        "steps",
+    ),
+    *(
+        "settings",
+        "start",
+        "duration",
+        "crf",
+        "device",
+        "overwrite",
+        "help_all",
+        "help",
+    ),
 )
 
 # how the values of an option that may be repeated become that of its field
@@ -66,17 +93,29 @@ JOINED: dict[Any, Callable[[list[Any]], Any]] = {
 
 def of_task(task: str) -> Takes:
     """Return the choice of the options that are for a task."""
-    return lambda name, option: not (option.about and option.about.tasks) or task in option.about.tasks
+    return lambda name, option: (
+        not (option.about and option.about.tasks) or task in option.about.tasks
+    )
 
 
-def with_options(takes: Takes = lambda name, option: True) -> Callable[[Command], Command]:
+def with_options(
+    takes: Takes = lambda name, option: True,
+) -> Callable[[Command], Command]:
     """Give a command the options of its parameters' options classes: the fields for which `takes` is true."""
 
     def decorate(command: Command) -> Command:
         # options of the classes, one by one, in place of the objects
         signature = inspect.signature(command, eval_str=True).parameters.values()
-        groups = {param.name: param.annotation for param in signature if is_dataclass(param.annotation)}
-        params = [param.replace(kind=param.KEYWORD_ONLY) for param in signature if param.name not in groups]
+        groups = {
+            param.name: param.annotation
+            for param in signature
+            if is_dataclass(param.annotation)
+        }
+        params = [
+            param.replace(kind=param.KEYWORD_ONLY)
+            for param in signature
+            if param.name not in groups
+        ]
         options = [
             _parameter(name, option, default, command.__name__)
             for group in groups.values()
@@ -88,16 +127,24 @@ def with_options(takes: Takes = lambda name, option: True) -> Callable[[Command]
             # the objects again, from the values
             try:
                 settings = {option.name: values[option.name] for option in options}
-                objects = {name: _build(group, settings) for name, group in groups.items()}
+                objects = {
+                    name: _build(group, settings) for name, group in groups.items()
+                }
             except OptionError as error:
                 if values.get("json"):
-                    print_json(Failed("", as_options(str(error)), kind="OptionError", exit_code=2))
+                    print_json(
+                        Failed(
+                            "", as_options(str(error)), kind="OptionError", exit_code=2
+                        )
+                    )
                 raise
             command(**{param.name: values[param.name] for param in params}, **objects)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__signature__ = inspect.Signature([*params, *options])  # type: ignore[attr-defined]
-        run.__annotations__ = {param.name: param.annotation for param in (*params, *options)}
+        run.__annotations__ = {
+            param.name: param.annotation for param in (*params, *options)
+        }
         return run
 
     return decorate
@@ -114,20 +161,27 @@ def _options(group: Any) -> Iterator[tuple[str, Declared, Any]]:
             yield field.name, declaration, field.default
 
 
-def _parameter(name: str, declaration: Declared, default: Any, command: str) -> inspect.Parameter:
+def _parameter(
+    name: str, declaration: Declared, default: Any, command: str
+) -> inspect.Parameter:
     """Return a parameter for Typer, with a variable as another source of its value."""
     # a variable of the environment sets what the command line doesn't
     option = copy(declaration.option)
-    prefix = f"{command}_" if option.rich_help_panel == QUALITY else ""  # it differs from command to command
+    # it differs from command to command
+    prefix = f"{command}_" if option.rich_help_panel == QUALITY else ""
     option.envvar, option.show_envvar = f"VIDRESTORE_{prefix}{name}".upper(), False
     option.autocompletion = COMPLETIONS.get(name)
-    if declaration.type in (bool, bool | None) and option.default is ...:  # no flags are declared
+    # no flags are declared
+    if declaration.type in (bool, bool | None) and option.default is ...:
         option.default = f"--{name.replace('_', '-')}"
     kind = declaration.type if option.parser is None else Any
     if get_origin(declaration.type) in JOINED:
         kind, default = list[Any], []
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, option],
     )
 
 
@@ -178,8 +232,13 @@ class _StyledCommand:
         # two switches stand for values of one option
         if any(param.name == "quality" for param in self.params):  # type: ignore[attr-defined]
             if {"--fast", "--best"} <= {*args}:
-                raise typer.BadParameter("--fast and --best exclude each other; leave one out", ctx=ctx)
-            args = [f"--quality={arg[2:]}" if arg in ("--fast", "--best") else arg for arg in args]
+                raise typer.BadParameter(
+                    "--fast and --best exclude each other; leave one out", ctx=ctx
+                )
+            args = [
+                f"--quality={arg[2:]}" if arg in ("--fast", "--best") else arg
+                for arg in args
+            ]
         return super().parse_args(ctx, args)  # type: ignore[misc]
 
     def get_params(self, ctx: Any) -> Any:
@@ -219,7 +278,9 @@ class TaskCommand(LegibleCommand):
         parameters = self.params
         if not ctx.params.get("help_all"):
             by_name = {param.name: param for param in parameters}
-            self.params = [_without_panel(by_name[name]) for name in SHORT_HELP if name in by_name]
+            self.params = [
+                _without_panel(by_name[name]) for name in SHORT_HELP if name in by_name
+            ]
         try:
             super().format_help(ctx, formatter)
         finally:
@@ -230,7 +291,9 @@ def _without_panel(parameter: Any) -> Any:
     """Return a parameter without a panel of its own, and without a default that is only a value."""
     brief = copy(parameter)
     brief.rich_help_panel = None
-    brief.show_default = isinstance(parameter.show_default, str) and parameter.show_default
+    brief.show_default = (
+        isinstance(parameter.show_default, str) and parameter.show_default
+    )
     return brief
 
 
@@ -243,5 +306,10 @@ def _show_all(context: typer.Context, value: bool) -> None:
 
 HelpAll = Annotated[
     bool,
-    typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show all options and exit."),
+    typer.Option(
+        "--help-all",
+        is_eager=True,
+        callback=_show_all,
+        help="Show all options and exit.",
+    ),
 ]

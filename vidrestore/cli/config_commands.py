@@ -43,7 +43,9 @@ def use_user_file(context: typer.Context) -> None:
     """Make the user's settings the defaults of the subcommands of a context. Raises OptionError."""
     commands = commands_of(context)
     context.default_map = user_defaults(commands)
-    _warn_of_variables({str(param.envvar) for command in commands.values() for param in command.params})
+    _warn_of_variables(
+        {str(param.envvar) for command in commands.values() for param in command.params}
+    )
 
 
 def _warn_of_variables(variables: set[str]) -> None:
@@ -52,8 +54,15 @@ def _warn_of_variables(variables: set[str]) -> None:
     for name in sorted(os.environ):
         if name.startswith("VIDRESTORE_") and name not in variables:
             close = get_close_matches(name, variables, 1)
-            hint = f"; did you mean {close[0]}" if close else "; see `vidrestore config --help`"
-            print_line(f"vidrestore: warning: the variable {name} sets no option{hint}", sys.stderr)
+            hint = (
+                f"; did you mean {close[0]}"
+                if close
+                else "; see `vidrestore config --help`"
+            )
+            print_line(
+                f"vidrestore: warning: the variable {name} sets no option{hint}",
+                sys.stderr,
+            )
 
 
 def read_toml(path: Path, place: str) -> dict[str, Any]:
@@ -69,18 +78,30 @@ def user_defaults(commands: Commands) -> dict[str, dict[str, Any]]:
     """Return what the user's file sets for each command, by parameter. Raises OptionError."""
     table = read_toml(user_file(), str(user_file())) if user_file().exists() else {}
     _check_names(table, commands)
-    return {name: _defaults_of(table, name, command) for name, command in commands.items()}
+    return {
+        name: _defaults_of(table, name, command) for name, command in commands.items()
+    }
 
 
 def _check_names(table: Table, commands: Commands) -> None:
     """Raise OptionError for tables that name no command, and options that no command has."""
     # options of one task's quality are for that command only
-    options = [option for command in commands.values() for option in options_of(command).items()]
-    quality = {name for name, option in options if getattr(option, "rich_help_panel", None) == QUALITY}
+    options = [
+        option
+        for command in commands.values()
+        for option in options_of(command).items()
+    ]
+    quality = {
+        name
+        for name, option in options
+        if getattr(option, "rich_help_panel", None) == QUALITY
+    }
     shared = {name for name, _ in options} - quality
     for key, value in table.items():
         if isinstance(value, dict) and key not in commands:
-            raise OptionError(f"{user_file()}: no command named {key!r}; there are: {', '.join(commands)}")
+            raise OptionError(
+                f"{user_file()}: no command named {key!r}; there are: {', '.join(commands)}"
+            )
         if not isinstance(value, dict) and key not in shared:
             raise OptionError(
                 f"{user_file()}: no option --{key} for all commands; expected {SETTINGS_EXAMPLE}"
@@ -89,8 +110,14 @@ def _check_names(table: Table, commands: Commands) -> None:
 
 def options_of(command: Any) -> dict[str, Any]:
     """Return the parameters of a command by their long options, without the dashes."""
-    flags = ((flag, param) for param in command.params for flag in (*param.opts, *param.secondary_opts))
-    return {flag.removeprefix("--"): param for flag, param in flags if flag.startswith("--")}
+    flags = (
+        (flag, param)
+        for param in command.params
+        for flag in (*param.opts, *param.secondary_opts)
+    )
+    return {
+        flag.removeprefix("--"): param for flag, param in flags if flag.startswith("--")
+    }
 
 
 def _defaults_of(table: Table, name: str, command: Any) -> dict[str, Any]:
@@ -101,8 +128,15 @@ def _defaults_of(table: Table, name: str, command: Any) -> dict[str, Any]:
         raise OptionError(
             f"{user_file()}: {name} has no option --{unknown[0]}; see `vidrestore {name} --help`"
         )
-    common = {key: value for key, value in table.items() if key in params and not isinstance(value, dict)}
-    return {params[key].name: _as_typed(key, value, params[key]) for key, value in (common | section).items()}
+    common = {
+        key: value
+        for key, value in table.items()
+        if key in params and not isinstance(value, dict)
+    }
+    return {
+        params[key].name: _as_typed(key, value, params[key])
+        for key, value in (common | section).items()
+    }
 
 
 def _as_typed(key: str, value: Any, parameter: Any) -> Any:
@@ -122,21 +156,31 @@ def config(context: typer.Context) -> None:
     """
     lines = list(setting_lines(commands_of(context.parent)))
     path = user_file()
-    show(str(path) if path.exists() else f"{path}: not there; it would have {SETTINGS_EXAMPLE}", *lines)
+    show(
+        str(path)
+        if path.exists()
+        else f"{path}: not there; it would have {SETTINGS_EXAMPLE}",
+        *lines,
+    )
 
 
 def setting_lines(commands: Commands) -> Iterator[str]:
     """Yield a line for each option that is set, with the origin that wins and the commands that it is for."""
     # what several commands have in common is one line
-    commands_of_setting: dict[tuple[str, str, str], list[str]] = {}  # by option, value and origin
+    # by option, value and origin
+    commands_of_setting: dict[tuple[str, str, str], list[str]] = {}
     for command, defaults in user_defaults(commands).items():
         for option, parameter in options_of(commands[command]).items():
             variable = str(parameter.envvar)
             if value := os.environ.get(variable):
-                commands_of_setting.setdefault((option, value, variable), []).append(command)
+                commands_of_setting.setdefault((option, value, variable), []).append(
+                    command
+                )
             elif parameter.name in defaults:
                 default = defaults[parameter.name]
                 value = " ".join(default) if isinstance(default, list) else str(default)
-                commands_of_setting.setdefault((option, value, str(user_file())), []).append(command)
+                commands_of_setting.setdefault(
+                    (option, value, str(user_file())), []
+                ).append(command)
     for (option, value, origin), names in commands_of_setting.items():
         yield f"  {option} = {value}  ({origin}; {', '.join(names)})"

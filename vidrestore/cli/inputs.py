@@ -10,7 +10,14 @@ from dataclasses import replace
 
 from vidrestore.cli.terminal import is_of_stdout, print_line
 from vidrestore.errors import BusyError, VidRestoreError
-from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progressed, Warned
+from vidrestore.events import (
+    DAMAGED_SOURCE,
+    Event,
+    Failed,
+    Listener,
+    Progressed,
+    Warned,
+)
 from vidrestore.files.regular import disk_problem
 from vidrestore.files.stopping import INTERRUPTED
 
@@ -33,19 +40,24 @@ _NO_MEMORY = (
     "return without exception set",  # C code that could not allocate the error
     "without setting an exception",
 )
-_NO_TEMPORARY = "No usable temporary directory"  # of Python's `tempfile`, with the folders that it tried
+# of Python's `tempfile`, with the folders that it tried
+_NO_TEMPORARY = "No usable temporary directory"
 
 
 def line_about(error: Exception, name: str = "a file") -> str | None:
     """Return a line about an error of the system, with memory or with the file `name`; None for a bug."""
-    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+    if isinstance(error, MemoryError) or any(
+        words in str(error) for words in _NO_MEMORY
+    ):
         return MEMORY_ADVICE
     if _NO_TEMPORARY in str(error):
         return f"{error}; make room there, or name another with TMPDIR"
     return str(disk_problem(name, error)) if isinstance(error, OSError) else None
 
 
-def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:
+def run_each(
+    sources: Sequence[str], work: Callable[[str], int], on_event: Listener
+) -> int:
     """Call `work(source)`, which returns an exit code, for each source; return the common code: that of
     a single one, else 1 if all failed, 3 if some did, 4 if a source is damaged, 0.
 
@@ -71,10 +83,20 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
                 else:
                     postponed.add(source)
                     on_event(
-                        Warned(source, "another process works on this; it is looked at again at the end")
+                        Warned(
+                            source,
+                            "another process works on this; it is looked at again at the end",
+                        )
                     )
                 continue
-            on_event(Failed(source, str(error), kind=type(error).__name__, exit_code=error.exit_code))
+            on_event(
+                Failed(
+                    source,
+                    str(error),
+                    kind=type(error).__name__,
+                    exit_code=error.exit_code,
+                )
+            )
             codes.append(error.exit_code)
             failed.append(source)
         except OSError as error:
@@ -84,14 +106,24 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
             codes.append(FAILED)
             failed.append(source)
         except KeyboardInterrupt:
-            on_event(Failed(source, f"{source}: interrupted", "KeyboardInterrupt", INTERRUPTED))
+            on_event(
+                Failed(
+                    source, f"{source}: interrupted", "KeyboardInterrupt", INTERRUPTED
+                )
+            )
             raise
 
     # of several, name those that need a look
-    for listed, state in (failed, "failed"), (damaged, "are damaged" if len(damaged) > 1 else "is damaged"):
+    for listed, state in (
+        (failed, "failed"),
+        (damaged, "are damaged" if len(damaged) > 1 else "is damaged"),
+    ):
         if listed and len(sources) > 1:
             names = ", ".join(listed)
-            print_line(f"vidrestore: {len(listed)} of {len(sources)} inputs {state}: {names}", sys.stderr)
+            print_line(
+                f"vidrestore: {len(listed)} of {len(sources)} inputs {state}: {names}",
+                sys.stderr,
+            )
     if failed and len(sources) > 1:
         return FAILED if len(failed) == len(sources) else SOME_FAILED
     return max(codes, default=0)
@@ -104,6 +136,10 @@ def with_numbers(on_event: Listener, sources: Sequence[str]) -> Listener:
 
     def emit(event: Event) -> None:
         number = numbers.get(event.source)
-        on_event(event if number is None else replace(event, index=number, count=len(sources)))
+        on_event(
+            event
+            if number is None
+            else replace(event, index=number, count=len(sources))
+        )
 
     return emit

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from vidrestore.pixels.frames import ColourTags, VideoInfo
 
 # Names of the most common code points of ITU-T H.273; others are shown as numbers.
-MATRICES = {0: "RGB", 1: "BT.709", 2: "untagged", 5: "BT.601 (625)", 6: "BT.601 (525)", 9: "BT.2020"}
+MATRICES = {
+    0: "RGB",
+    1: "BT.709",
+    2: "untagged",
+    5: "BT.601 (625)",
+    6: "BT.601 (525)",
+    9: "BT.2020",
+}
 TRANSFERS = {
     1: "BT.709",
     2: "untagged",
@@ -38,8 +45,12 @@ RANGES = {0: "untagged", 1: "limited", 2: "full"}
 
 
 def inspect(
-    source: Annotated[str, typer.Argument(metavar="IN", help="Video, or - for a y4m pipe.")],
-    json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Video, or - for a y4m pipe.")
+    ],
+    json: Annotated[
+        bool, typer.Option("--json", help="Print everything as one JSON object.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Show a video's streams, colour, fields, noise per plane, and cuts.
@@ -62,11 +73,17 @@ def inspect(
 
 def suggest(
     source: Annotated[
-        str, typer.Argument(metavar="IN", help="Video, photo, or folder: each photograph in it.")
+        str,
+        typer.Argument(
+            metavar="IN", help="Video, photo, or folder: each photograph in it."
+        ),
     ],
     sheet: Annotated[
         str | None,
-        typer.Option(metavar="F.html|F.png", help="Restore a few frames in variants, side by side."),
+        typer.Option(
+            metavar="F.html|F.png",
+            help="Restore a few frames in variants, side by side.",
+        ),
     ] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -92,11 +109,15 @@ def suggest(
     options = RestoreOptions(device=device)
     files = expand_sources([Source.of(source)])
     if sheet is not None and len(files) > 1:
-        raise OptionError(f"{source}: a sheet shows one of its {len(files)} files; name that one")
+        raise OptionError(
+            f"{source}: a sheet shows one of its {len(files)} files; name that one"
+        )
     # each file of a folder by itself
     for name in map(str, files):
         with listening(json, quiet) as on_event:
-            suggestion, places = suggest(name, options, ignore_event if json else on_event)
+            suggestion, places = suggest(
+                name, options, ignore_event if json else on_event
+            )
             if sheet is not None:
                 on_event(Progressed(name, 0, stage="sheet"))
                 names = write_sheet(sheet, suggestion, places, options)
@@ -141,7 +162,11 @@ def lines(inspection: Inspection) -> Iterator[str]:
     size = f", {info.size / 1e6:.1f} MB" if info.size else ""
     is_photo = info.container == NUMBERED_PICTURES and inspection.frames == 1
     pictures = "picture" if is_photo else "pictures"
-    kind = pictures if info.container == NUMBERED_PICTURES else info.container.split(",")[0]
+    kind = (
+        pictures
+        if info.container == NUMBERED_PICTURES
+        else info.container.split(",")[0]
+    )
     yield f"{info.path}: {kind}{size}"
     for stream in info.streams:
         yield f"  stream {stream.index}  {_stream(stream)}" + (
@@ -166,7 +191,12 @@ def lines(inspection: Inspection) -> Iterator[str]:
 def _stream(stream: StreamInfo) -> str:
     kind = "cover" if stream.attached_picture else stream.kind
     language = stream.language if stream.language != "und" else None  # undetermined
-    words = (kind, stream.codec, language, f'"{stream.title}"' if stream.title else None)
+    words = (
+        kind,
+        stream.codec,
+        language,
+        f'"{stream.title}"' if stream.title else None,
+    )
     return " ".join(word for word in words if word)
 
 
@@ -174,7 +204,11 @@ def _picture(video: VideoInfo) -> str:
     depth = "float" if video.format.depth == 32 else f"{video.format.depth} bits"
     alpha = ", alpha" if video.format.alpha else ""
     parts = [f"{video.width}x{video.height}", f"{video.pix_fmt} ({depth}{alpha})"]
-    parts += [f"SAR {video.sample_aspect_ratio}"] if video.sample_aspect_ratio not in (None, 1) else []
+    parts += (
+        [f"SAR {video.sample_aspect_ratio}"]
+        if video.sample_aspect_ratio not in (None, 1)
+        else []
+    )
     parts += [f"rotated {video.rotation} degrees"] if video.rotation else []
     parts += ["interlaced"] if video.interlaced else []
     return ", ".join(parts)
@@ -183,7 +217,10 @@ def _picture(video: VideoInfo) -> str:
 def _colour(tags: ColourTags) -> str:
     parts = {"matrix": MATRICES, "transfer": TRANSFERS, "range": RANGES}
     codes = {name: getattr(tags, name) for name in parts}
-    return ", ".join(f"{name} {parts[name].get(code, f'code {code}')}" for name, code in codes.items())
+    return ", ".join(
+        f"{name} {parts[name].get(code, f'code {code}')}"
+        for name, code in codes.items()
+    )
 
 
 def _rate(inspection: Inspection) -> str:
@@ -201,7 +238,8 @@ def verify(
     records: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECORD...", help="Sidecars, restored videos with one, lists of batches, or folders."
+            metavar="RECORD...",
+            help="Sidecars, restored videos with one, lists of batches, or folders.",
         ),
     ],
 ) -> None:

@@ -48,7 +48,9 @@ PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
 
 
 @contextmanager
-def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False) -> Iterator[Listener]:
+def listening(
+    json: bool = False, quiet: bool = False, *, verbose: bool = False
+) -> Iterator[Listener]:
     """Yield a listener for the inputs of one command.
 
     `json` prints every event on stdout, one per line; otherwise finished inputs are a sentence on stdout.
@@ -56,7 +58,8 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
     took. `quiet` leaves errors, and damage of a source, which changes the exit code.
     """
     # brief on the terminal, complete in JSON
-    mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
+    # a bar and JSON on one terminal would overwrite each other
+    mixed = json and sys.stdout.isatty()
     with display(bar=not (quiet or mixed), quiet=quiet) as progress:
         brief = Brief(progress)
 
@@ -71,10 +74,18 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
         yield lambda event: log(in_options(event))
 
 
-def display(*, bar: bool = True, quiet: bool = False) -> AbstractContextManager[Bar | PlainLines]:
+def display(
+    *, bar: bool = True, quiet: bool = False
+) -> AbstractContextManager[Bar | PlainLines]:
     """Return what shows progress on stderr: a bar on a terminal that has one, if `bar`, else plain lines."""
-    has_bar = bar and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-    return progress_bar() if has_bar else nullcontext(PlainLines(sys.stderr, quiet=quiet))
+    has_bar = (
+        bar
+        and sys.stderr.isatty()
+        and os.environ.get("TERM") not in ("dumb", "unknown")
+    )
+    return (
+        progress_bar() if has_bar else nullcontext(PlainLines(sys.stderr, quiet=quiet))
+    )
 
 
 class Brief:
@@ -113,7 +124,8 @@ def print_summary(event: Event) -> None:
         piped = event.output == "-"
         output = "stdout" if piped else event.output
         print_line(
-            f"{numbered(event)}{event.source} -> {output}: {result_of(event)}", sys.stderr if piped else None
+            f"{numbered(event)}{event.source} -> {output}: {result_of(event)}",
+            sys.stderr if piped else None,
         )
 
 
@@ -140,7 +152,9 @@ class PlainLines:
     def show(self, line: str) -> None:
         print_line(line, self.stream)
 
-    def draw(self, stage: str, text: str, done: int = 0, total: int | None = None) -> None:
+    def draw(
+        self, stage: str, text: str, done: int = 0, total: int | None = None
+    ) -> None:
         """Write a line about a stage: the first one at once, further ones at intervals."""
         is_first = stage != self._stage
         if self._is_due(stage) or is_first:
@@ -172,7 +186,11 @@ def progress_bar() -> Iterator[Bar]:
         TimeElapsedColumn(),
     )
     progress = Progress(
-        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+        *columns,
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
     )
     bar = Bar(progress)
     try:
@@ -182,7 +200,8 @@ def progress_bar() -> Iterator[Bar]:
 
 
 def _bar_width(columns: int) -> int:
-    return min(40, columns - 90) if columns >= 100 else 0  # the text says more than a short bar
+    # the text says more than a short bar
+    return min(40, columns - 90) if columns >= 100 else 0
 
 
 def shortened(name: str, room: int) -> str:
@@ -231,21 +250,26 @@ class Bar:
         stage = (begin + shortened(name, room - len(begin + text))).rstrip()
         self.draw(stage, text, event.worked or event.done, event.total)
 
-    def draw(self, stage: str, text: str, done: float = 0, total: int | None = None) -> None:
+    def draw(
+        self, stage: str, text: str, done: float = 0, total: int | None = None
+    ) -> None:
         """Draw the bar between the name of a stage and a text."""
         # one bar for all stages
         stage, text = escaped(stage), escaped(text)
         if self._bar is None:
             self._bar = self.progress.add_task(stage, total=total, text=text)
             self.progress.start()
-        self.progress.update(self._bar, description=stage, completed=done, total=total, text=text)
+        self.progress.update(
+            self._bar, description=stage, completed=done, total=total, text=text
+        )
         for task in self.progress.tasks:
             task.finished_time = None  # a stage may be finished: the clock runs on
 
     def clear(self) -> None:
         """Take the bar away until there is further progress."""
         if self._bar is not None:
-            with suppress(IndexError):  # of rich, if a signal interrupted its first drawing
+            # of rich, if a signal interrupted its first drawing
+            with suppress(IndexError):
                 self.progress.stop()
             self.progress.remove_task(self._bar)
             self._bar = None

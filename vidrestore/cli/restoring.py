@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vidrestore.cli.batch_list import BatchList
-from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
+from vidrestore.cli.command_options import (
+    HelpAll,
+    Json,
+    Quiet,
+    of_task,
+    one_use_of_stdout,
+    with_options,
+)
 from vidrestore.cli.inputs import run_each, with_numbers
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show
@@ -29,7 +36,12 @@ from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Summary, Warned
 from vidrestore.settings import option_values
-from vidrestore.settings.options import RestoreOptions, input_option, output_option, resume_option
+from vidrestore.settings.options import (
+    RestoreOptions,
+    input_option,
+    output_option,
+    resume_option,
+)
 from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -38,7 +50,8 @@ if TYPE_CHECKING:
     from vidrestore.jobs.estimate import Estimate
     from vidrestore.jobs.request import Request
 
-Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
+# tasks in order; raises OptionError
+Steps = Callable[[], list[tuple[str, RestoreOptions]]]
 
 
 @dataclass(frozen=True)
@@ -48,11 +61,16 @@ class RunOptions:
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="IN...", help="Videos, photos, folders, patterns ('*.mp4', %04d.png), or - for stdin."
+            metavar="IN...",
+            help="Videos, photos, folders, patterns ('*.mp4', %04d.png), or - for stdin.",
         ),
     ] = None
-    recursive: Annotated[bool, input_option(help="Include subfolders; -o DIR gets the same ones.")] = False
-    photos: Annotated[bool, input_option(help="Pictures of a folder are photos, not frames.")] = False
+    recursive: Annotated[
+        bool, input_option(help="Include subfolders; -o DIR gets the same ones.")
+    ] = False
+    photos: Annotated[
+        bool, input_option(help="Pictures of a folder are photos, not frames.")
+    ] = False
     output: Annotated[
         str | None,
         output_option(
@@ -73,18 +91,29 @@ class RunOptions:
     ] = None
     report: Annotated[
         str | None,
-        output_option(help="Write an HTML page: before and after, noise, flicker.", metavar="FILE.html|DIR"),
+        output_option(
+            help="Write an HTML page: before and after, noise, flicker.",
+            metavar="FILE.html|DIR",
+        ),
     ] = None
     sidecar: Annotated[
         bool,
-        output_option(help="Write OUT.vidrestore.json, for `vidrestore verify`; a list of a batch, too."),
+        output_option(
+            help="Write OUT.vidrestore.json, for `vidrestore verify`; a list of a batch, too."
+        ),
     ] = False
-    dry_run: Annotated[bool, output_option(help="Show the plan and its cost; restore nothing.")] = False
+    dry_run: Annotated[
+        bool, output_option(help="Show the plan and its cost; restore nothing.")
+    ] = False
     json: Json = False
     quiet: Quiet = False
     verbose: Annotated[
         bool,
-        output_option("--verbose", "-v", help="Show details of the plan and the time of each stage, too."),
+        output_option(
+            "--verbose",
+            "-v",
+            help="Show details of the plan and the time of each stage, too.",
+        ),
     ] = False
     shard: Annotated[
         tuple[int, int] | None,
@@ -96,7 +125,9 @@ class RunOptions:
     ] = None
     engine: Annotated[
         Literal["local", "ray"],
-        resume_option(help="ray: run on a Ray cluster with shared storage.", metavar="local|ray"),
+        resume_option(
+            help="ray: run on a Ray cluster with shared storage.", metavar="local|ray"
+        ),
     ] = "local"
 
 
@@ -104,9 +135,13 @@ def run_steps(run: RunOptions, steps: Steps) -> None:
     """Restore all inputs by some steps, or preview or plan them, and exit with the code."""
     # what the command line alone can get wrong
     if run.preview is not None and run.dry_run:
-        raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
+        raise typer.BadParameter(
+            "--preview writes a file and --dry-run none; leave one out"
+        )
     if not run.sources:
-        raise typer.BadParameter("no input was given; expected videos, folders or patterns")
+        raise typer.BadParameter(
+            "no input was given; expected videos, folders or patterns"
+        )
     one_use_of_stdout(run.json, run.output)
     listener = listening(run.json, run.quiet, verbose=run.verbose)
     with listener as on_event:
@@ -126,7 +161,11 @@ def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
     try:
         work = Work(run, _batch(inputs, run, steps()), on_event)
     except VidRestoreError as error:
-        on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
+        on_event(
+            Failed(
+                only, str(error), kind=type(error).__name__, exit_code=error.exit_code
+            )
+        )
         return error.exit_code
     with closing(work.batch):
         return work.process_all()
@@ -140,23 +179,33 @@ class Work:
     def __init__(self, run: RunOptions, batch: Batch, on_event: Listener) -> None:
         self.run, self.batch = run, batch
         # what must be possible before the first input
-        if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
-            raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
-        self.batch_list: BatchList | None = None  # for several inputs with sidecars, unless it is a shard
+        if (
+            run.report is not None
+            and len(batch.sources) > 1
+            and not Path(run.report).is_dir()
+        ):
+            raise OptionError(
+                f"--report {run.report}: several inputs need a folder for their pages"
+            )
+        # for several inputs with sidecars, unless it is a shard
+        self.batch_list: BatchList | None = None
         if run.sidecar and run.shard is None and len(batch.sources) > 1:
-            self.batch_list = BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
+            self.batch_list = BatchList(
+                batch.sources, batch.outputs, batch.left_out, on_event
+            )
         self.on_event = with_numbers(self.batch_list or on_event, batch.sources)
         self.counts = Counter[str]()  # inputs that did not fail, by `_count`
-        self.seconds, self.size = 0.0, 0  # of work and bytes, of all that a dry run has planned
+        # of work and bytes, of all that a dry run has planned
+        self.seconds, self.size = 0.0, 0
 
     def process_all(self) -> int:
         """Process all inputs and return the exit code."""
         # what is left out, and why
         for path, origin in self.batch.left_out.items():
             reason = (
-                f"named like the output of {origin}, which is restored, too; to restore it, name it alone"
+                f"left out: named like the output of {origin}, which is restored, too"
             )
-            self.on_event(Warned(path, f"left out: {reason}"))
+            self.on_event(Warned(path, f"{reason}; to restore it, name it alone"))
         for path, note in self.batch.notes:
             self.on_event(Warned(path, note))
         # the list is written whatever happens, as it says how far the run came
@@ -173,7 +222,11 @@ class Work:
     def _count_line(self, seconds: float) -> str:
         here = " finished here" if self.run.shard else ""
         line = f"{self.counts['']} of {len(self.batch.sources)} inputs{here} in {length_of_time(seconds)}"
-        line += "".join(f", {count} {outcome}" for outcome, count in sorted(self.counts.items()) if outcome)
+        line += "".join(
+            f", {count} {outcome}"
+            for outcome, count in sorted(self.counts.items())
+            if outcome
+        )
         if self.run.dry_run:
             line += f"; in all about {length_of_time(self.seconds)} of work and {self.size / 1e6:.1f} MB"
         return line
@@ -183,7 +236,11 @@ class Work:
         # a video without records needs no memory of its events
         request = self.batch.request(source)
         is_recorded = self.run.sidecar or self.run.report is not None
-        outcome = self._recorded(request) if is_recorded else self._outcome(request, self.on_event)
+        outcome = (
+            self._recorded(request)
+            if is_recorded
+            else self._outcome(request, self.on_event)
+        )
         self._count(source, outcome)
         if outcome is None and self.batch_list:
             self.batch_list.note(source, "skipped", "its output exists")
@@ -193,7 +250,11 @@ class Work:
         """Count an input under the words for what became of it; under "" if it was processed now."""
         words = ""
         if outcome is None:
-            words = "left alone" if source in self.batch.left_alone else "left to other parts"
+            words = (
+                "left alone"
+                if source in self.batch.left_alone
+                else "left to other parts"
+            )
         elif isinstance(outcome, Summary) and outcome.before:
             words = "finished elsewhere" if self.run.shard else "finished before"
         self.counts[words] += 1
@@ -205,7 +266,11 @@ class Work:
         # refuse files that can't be written before the work
         run = self.run
         sidecar = sidecars.sidecar_path(request.output.name)
-        page = None if run.report is None else self._page_of(request.output.name, run.report)
+        page = (
+            None
+            if run.report is None
+            else self._page_of(request.output.name, run.report)
+        )
         self._check_record(sidecar if run.sidecar else None, request, "output")
         self._check_record(page, request, "report")
         record = sidecars.Record(self.on_event)
@@ -214,7 +279,9 @@ class Work:
             return outcome
 
         # a record that an earlier run wrote stays
-        is_recorded = sidecar.exists() and sidecars.record_is_of(sidecar, request.output.name)
+        is_recorded = sidecar.exists() and sidecars.record_is_of(
+            sidecar, request.output.name
+        )
         writes_sidecar = run.sidecar and not (outcome.before and is_recorded)
         writes_sidecar = writes_sidecar and self._is_to_write(sidecar, outcome)
         writes_page = page is not None and self._is_to_write(page, outcome)
@@ -265,9 +332,13 @@ class Work:
         name = Path(output).name
         names = [target.path.name for target in self.batch.outputs.values()]
         digest = sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:8]
-        return Path(place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html")
+        return Path(
+            place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html"
+        )
 
-    def _outcome(self, request: Request, on_event: Listener) -> Summary | Estimate | None:
+    def _outcome(
+        self, request: Request, on_event: Listener
+    ) -> Summary | Estimate | None:
         """Restore, preview or plan one input; None if its output was left alone."""
         load = self.batch.loader(request, on_event)
         if self.run.preview is not None:
@@ -280,7 +351,10 @@ class Work:
 
         outcome = estimate(request, load, on_event)
         if not isinstance(outcome, Summary):
-            self.seconds, self.size = self.seconds + outcome.seconds, self.size + outcome.size
+            self.seconds, self.size = (
+                self.seconds + outcome.seconds,
+                self.size + outcome.size,
+            )
             show(*(() if self.run.json else estimate_lines(outcome)))
         return outcome
 
@@ -288,7 +362,11 @@ class Work:
 def _check_records(run: RunOptions) -> None:
     """Raise OptionError if sidecars or the report can't be written, before hours of work."""
     # only files that are restored can have records
-    restores_files = run.preview is None and not run.dry_run and "-" not in (run.output, *(run.sources or ()))
+    restores_files = (
+        run.preview is None
+        and not run.dry_run
+        and "-" not in (run.output, *(run.sources or ()))
+    )
     if (run.sidecar or run.report is not None) and not restores_files:
         raise OptionError(
             "--sidecar and --report are of restored files: not with --preview, --dry-run or pipes"
@@ -297,7 +375,11 @@ def _check_records(run: RunOptions) -> None:
         return
     # a page has the name of a file, a folder must be there
     place = Path(run.report)
-    if place.suffix and place.suffix.lower() not in (".html", ".htm") and not place.is_dir():
+    if (
+        place.suffix
+        and place.suffix.lower() not in (".html", ".htm")
+        and not place.is_dir()
+    ):
         raise OptionError(
             f"--report {run.report}: a page is a file such as page.html, or a folder that exists"
         )
@@ -309,7 +391,9 @@ def _check_records(run: RunOptions) -> None:
         ) from error
 
 
-def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOptions]]) -> Batch:
+def _batch(
+    sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOptions]]
+) -> Batch:
     """Return the inputs with outputs and steps. Raises OptionError for options that exclude each other."""
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.naming import PREVIEW
@@ -329,7 +413,9 @@ def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOp
     _check_records(run)
 
     # the ways of sharing the work
-    runner = None if run.preview is not None or run.dry_run else _runner(run, options.device)
+    runner = (
+        None if run.preview is not None or run.dry_run else _runner(run, options.device)
+    )
     if is_multi_device:
         from vidrestore.scale.workers import devices_of
 
@@ -380,13 +466,23 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
 
     # what would be done, and how
     settings = " ".join(f"{key}={value}" for key, value in encoder.settings.items())
-    numbers = {"frame": estimate.frames, "scene": len(timeline.scenes), "clip": len(timeline.clips)}
+    numbers = {
+        "frame": estimate.frames,
+        "scene": len(timeline.scenes),
+        "clip": len(timeline.clips),
+    }
     numbers["other stream"] = len(plan.copy)
-    yield "  " + ", ".join(counted_words(number, word) for word, number in numbers.items()) + " copied"
+    yield (
+        "  "
+        + ", ".join(counted_words(number, word) for word, number in numbers.items())
+        + " copied"
+    )
     if estimate.decisions:
         yield f"  {', '.join(estimate.decisions.values())}"
     yield f"  encoder {encoder.pix_fmt} {settings}, {encoder.threads} threads"
-    for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
+    for scene in (
+        timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ()
+    ):
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
 
     # what it would take
@@ -401,7 +497,9 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
 def _restore_command(task: str, help: str) -> Callable[..., None]:
     """Return the command of a task, with the options for it."""
 
-    def command(options: RestoreOptions, run: RunOptions, help_all: HelpAll = False) -> None:
+    def command(
+        options: RestoreOptions, run: RunOptions, help_all: HelpAll = False
+    ) -> None:
         run_steps(run, lambda: [(task, options)])
 
     command.__name__, command.__doc__ = task, help

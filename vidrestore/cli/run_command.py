@@ -21,7 +21,9 @@ from vidrestore.settings.tasks import TASKS
 def run(
     options: RestoreOptions,
     run: RunOptions,
-    steps: Annotated[str, quality_option("--steps", metavar="A,B", help="Tasks, in order.")] = "",
+    steps: Annotated[
+        str, quality_option("--steps", metavar="A,B", help="Tasks, in order.")
+    ] = "",
     settings: Annotated[
         list[str] | None,
         quality_option(
@@ -31,9 +33,14 @@ def run(
         ),
     ] = None,
     config: Annotated[
-        str | None, quality_option("--config", metavar="FILE", help="Steps and their options as TOML.")
+        str | None,
+        quality_option(
+            "--config", metavar="FILE", help="Steps and their options as TOML."
+        ),
     ] = None,
-    print_config: Annotated[bool, quality_option(metavar="", help="Print that TOML and exit.")] = False,
+    print_config: Annotated[
+        bool, quality_option(metavar="", help="Print that TOML and exit.")
+    ] = False,
     help_all: HelpAll = False,
 ) -> None:
     """Restore by several tasks in one go: one decoding, one encoding.
@@ -54,9 +61,13 @@ def run(
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise OptionError(f'{place}expected steps = ["denoise", "sr"]')
     if stray := [name for name, part in tables.items() if not isinstance(part, dict)]:
-        raise OptionError(f"{place}{stray[0]}: name the step that it is for, as in denoise.{stray[0]}")
+        raise OptionError(
+            f"{place}{stray[0]}: name the step that it is for, as in denoise.{stray[0]}"
+        )
     if "" in names:
-        raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
+        raise OptionError(
+            f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces"
+        )
     if print_config:
         show(*toml({"steps": names} | tables).splitlines())
         return
@@ -75,7 +86,9 @@ def _chain(
             raise OptionError(
                 f"options of {name} were given, but it is none of the steps ({','.join(map(str, names))})"
             )
-    return [(name, replace(options, **parsed(name, tables.get(name, {})))) for name in names]
+    return [
+        (name, replace(options, **parsed(name, tables.get(name, {})))) for name in names
+    ]
 
 
 def parsed(step: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,15 +97,23 @@ def parsed(step: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     # names with dashes, as on the command line, or with underscores
     declarations = declared(RestoreOptions).items()
-    options = {name: option for name, option in declarations if option.about and step in option.about.tasks}
+    options = {
+        name: option
+        for name, option in declarations
+        if option.about and step in option.about.tasks
+    }
     values = {}
     for name, value in settings.items():
         key = name.replace("-", "_")
         if key not in options:
-            raise OptionError(f"{step} has no option {name!r}; it has: {known_names(key, sorted(options))}")
+            raise OptionError(
+                f"{step} has no option {name!r}; it has: {known_names(key, sorted(options))}"
+            )
         parse = options[key].option.parser if options[key].option else None
         try:
-            values[key] = parse(str(value)) if parse else converted(value, options[key].type)
+            values[key] = (
+                parse(str(value)) if parse else converted(value, options[key].type)
+            )
         except ValueError as error:
             raise OptionError(f"{step}.{name}: {error}") from None
     return values

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 BAR_STYLES = {
     "bar.back": "grey50",
     "bar.finished": "rgb(95,135,0)",
-    **dict.fromkeys(("progress.elapsed", "progress.remaining", "progress.download"), "none"),
+    **dict.fromkeys(
+        ("progress.elapsed", "progress.remaining", "progress.download"), "none"
+    ),
 }
 HELP_STYLES = {
     "STYLE_TYPES": "magenta",
@@ -44,7 +46,9 @@ HELP_STYLES = {
 
 # C0 and C1 control characters, line and paragraph separators, changes of text direction, and surrogates,
 # which represent bytes of file names that are not UTF-8.
-_NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_PLAIN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def escaped(line: str) -> str:
@@ -62,7 +66,11 @@ def show_columns(rows: Sequence[Sequence[str]]) -> None:
     """Print rows of cells in aligned columns on stdout."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        show(
+            "  ".join(
+                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+            ).rstrip()
+        )
 
 
 def show_json(values: Mapping[str, Any]) -> None:
@@ -178,4 +186,8 @@ def _option(match: re.Match[str]) -> str:
 
 def in_options(event: Event) -> Event:
     """Return an event with options in its message."""
-    return replace(event, message=as_options(event.message)) if isinstance(event, Warned | Failed) else event
+    return (
+        replace(event, message=as_options(event.message))
+        if isinstance(event, Warned | Failed)
+        else event
+    )

@@ -14,7 +14,9 @@ from vidrestore.settings.tasks import TASKS
 
 def _words(meanings: dict[str, str]) -> dict[str, str]:
     """Return the meaning of each of the words that are the keys, with blanks between them."""
-    return {word: meaning for words, meaning in meanings.items() for word in words.split()}
+    return {
+        word: meaning for words, meaning in meanings.items() for word in words.split()
+    }
 
 
 # what others call commands, and what to type instead
@@ -82,7 +84,12 @@ ADVICE = _words(
 
 def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
     """Return Typer's sentence for a wrong command line, and where help is; empty if help was printed."""
-    text = error.format_message().removeprefix("Invalid value: ").replace("Value error, ", "").rstrip(".?")
+    text = (
+        error.format_message()
+        .removeprefix("Invalid value: ")
+        .replace("Value error, ", "")
+        .rstrip(".?")
+    )
     if not text.strip():
         return ""
     # a file, a word of other programs, or a mistake
@@ -98,7 +105,8 @@ def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))
         context = context.parent
-    if context is None and arguments[:1] and arguments[0] in TASKS:  # the parser failed before there was one
+    # the parser failed before there was one
+    if context is None and arguments[:1] and arguments[0] in TASKS:
         words = [arguments[0]]
     return f"{text}; see {' '.join(['vidrestore', *words])} --help"
 
@@ -112,12 +120,18 @@ def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
     if unknown is None or context is None:
         return text
     # of "-crf", the parser names "-c"
-    longer = (text for text in arguments if re.match(f"{re.escape(unknown[1])}[a-z:0-9]", text))
+    longer = (
+        text
+        for text in arguments
+        if re.match(f"{re.escape(unknown[1])}[a-z:0-9]", text)
+    )
     token = next(longer, unknown[1]).partition("=")[0]
     if len(unknown[1]) == 2 and token != unknown[1] and os.path.exists(token):
         return f"{token}: a name that begins with a dash looks like an option; write it as ./{token}"
     # by what other programs call it, or a task that has it
-    options = {option for parameter in context.command.params for option in parameter.opts}
+    options = {
+        option for parameter in context.command.params for option in parameter.opts
+    }
     for word in (token, unknown[1]):
         if meaning := _meaning(word, options, str(context.info_name)):
             return meaning

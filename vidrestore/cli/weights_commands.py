@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from vidrestore.weights import Card
 
 app = typer.Typer(
-    cls=LegibleGroup, help="List, verify, fetch, import and export model weights.", no_args_is_help=True
+    cls=LegibleGroup,
+    help="List, verify, fetch, import and export model weights.",
+    no_args_is_help=True,
 )
 
 DEFAULTS = {name for task in TASKS.values() for name in task.weights}
-ASKED_FOR = ("sigma", "scale", "rate")  # parameters that options of the same names choose
+# parameters that options of the same names choose
+ASKED_FOR = ("sigma", "scale", "rate")
 ORDER = [*TASKS, "recover"]
 _ENTRY = re.compile(r"[ \t]+(\w+):[ \t]+(\S.*)")  # of a section of YAML
 _YAML_WORDS = {"~": None, "True": True, "False": False}
@@ -60,13 +63,22 @@ def list_weights(as_json: Json = False) -> None:
 def _row(card: Card) -> tuple[str, ...]:
     name = card.name + (" *" if card.name in DEFAULTS else "")
     size = f"{card.bytes / 1e6:.1f} MB"
-    return card.task, name, _short(card.parameters), size, find_family(card.family).speed
+    return (
+        card.task,
+        name,
+        _short(card.parameters),
+        size,
+        find_family(card.family).speed,
+    )
 
 
 @app.command(cls=LegibleCommand)
 def verify(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Names from the manifest; default: all.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...", help="Names from the manifest; default: all."
+        ),
     ] = None,
 ) -> None:
     """Check the checksum of weights and load them strictly. Also takes paths of .safetensors files."""
@@ -77,13 +89,16 @@ def verify(
         show(f"{name}: {f'damaged ({problem})' if problem else 'ok'}")
         damaged += bool(problem)
     if damaged:
-        raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
+        raise CheckpointError(
+            f"{damaged} damaged; install vidrestore again, or pull them again"
+        )
 
 
 @app.command(cls=LegibleCommand)
 def pull(
     names: Annotated[
-        list[str], typer.Argument(metavar="ADDRESS...", help="Repositories or files of the hub.")
+        list[str],
+        typer.Argument(metavar="ADDRESS...", help="Repositories or files of the hub."),
     ],
     quiet: Quiet = False,
 ) -> None:
@@ -101,14 +116,25 @@ def pull(
 
 @app.command("import", cls=LegibleCommand)
 def import_weights(
-    source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write (.safetensors).")
+    source: Annotated[
+        Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")
     ],
-    family: Annotated[str, typer.Option(metavar="NAME", help=f"{IMPORTED}, or of an installed package.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write (.safetensors)."
+        ),
+    ],
+    family: Annotated[
+        str,
+        typer.Option(metavar="NAME", help=f"{IMPORTED}, or of an installed package."),
+    ],
     task: Annotated[
         str | None,
-        typer.Option(metavar="TASK", help="Task of the weights, if the family doesn't determine it."),
+        typer.Option(
+            metavar="TASK",
+            help="Task of the weights, if the family doesn't determine it.",
+        ),
     ] = None,
     config: Annotated[
         str,
@@ -118,7 +144,10 @@ def import_weights(
         ),
     ] = "{}",
     parameters: Annotated[
-        str | None, typer.Option(metavar="JSON", help='Parameters of the task, such as {"rate": 0.2}.')
+        str | None,
+        typer.Option(
+            metavar="JSON", help='Parameters of the task, such as {"rate": 0.2}.'
+        ),
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -129,16 +158,32 @@ def import_weights(
     from vidrestore.weights import import_checkpoint
 
     card = import_checkpoint(
-        source, output, family=family, config=settings, task=task, parameters=values, overwrite=overwrite
+        source,
+        output,
+        family=family,
+        config=settings,
+        task=task,
+        parameters=values,
+        overwrite=overwrite,
     )
-    show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+    show(
+        f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}"
+    )
 
 
 @app.command("export", cls=LegibleCommand)
 def export_weights(
-    name: Annotated[str, typer.Argument(help="Name from the manifest, or a .safetensors file.")],
+    name: Annotated[
+        str, typer.Argument(help="Name from the manifest, or a .safetensors file.")
+    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write (.onnx), a card beside it.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write (.onnx), a card beside it.",
+        ),
     ],
     overwrite: Overwrite = False,
 ) -> None:
@@ -178,14 +223,22 @@ def _authors_arguments(config: str) -> dict[str, Any]:
     # JSON, or the one section of a YAML file that is needed
     suffix = Path(config).suffix
     if suffix not in (".yml", ".yaml"):
-        return _json_object("--config", _text_of(config) if suffix == ".json" else config)
+        return _json_object(
+            "--config", _text_of(config) if suffix == ".json" else config
+        )
     section = re.search(
-        r"^network_g:[ \t]*(?:#.*)?\n((?:[ \t].*\n|#.*\n|\n)*)", _text_of(config) + "\n", re.M
+        r"^network_g:[ \t]*(?:#.*)?\n((?:[ \t].*\n|#.*\n|\n)*)",
+        _text_of(config) + "\n",
+        re.M,
     )
     if not section:
-        raise typer.BadParameter(f"--config: {config} has no section network_g, as BasicSR's option files do")
+        raise typer.BadParameter(
+            f"--config: {config} has no section network_g, as BasicSR's option files do"
+        )
     # without comments, a value a line
-    lines = (re.sub(r"(^|\s)#.*", "", line).rstrip() for line in section[1].splitlines())
+    lines = (
+        re.sub(r"(^|\s)#.*", "", line).rstrip() for line in section[1].splitlines()
+    )
     entries = [(line, _ENTRY.fullmatch(line)) for line in lines if line]
     if others := [line for line, entry in entries if not entry]:
         raise typer.BadParameter(
@@ -218,7 +271,9 @@ def _json_object(option: str, text: str) -> dict[str, Any]:
     except ValueError as error:
         raise typer.BadParameter(f"{option}: not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise typer.BadParameter(f'{option}: expected an object such as {{"patch": 16}}, got {text}')
+        raise typer.BadParameter(
+            f'{option}: expected an object such as {{"patch": 16}}, got {text}'
+        )
     return value
 
 

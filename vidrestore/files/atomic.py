@@ -33,7 +33,9 @@ from vidrestore.files.regular import (
 LONGEST_NAME = 255  # bytes, on every file system in use
 # On Windows ":" leads to a hidden stream of another file, a device's name with any suffix to the device, and
 # a dot or space at the end is dropped.
-_NOT_ON_WINDOWS = re.compile(r'(?i)[<>:"|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)')
+_NOT_ON_WINDOWS = re.compile(
+    r'(?i)[<>:"|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)'
+)
 _KEEPS_OPEN_FILES = sys.platform == "win32"  # a file that is open can't be replaced
 OPEN_SECONDS = 2.0  # for which a file that is open is waited for
 _PARTIAL = re.compile(r"\.[0-9a-f]{16}\.[0-9a-f]{16}\.partial")
@@ -70,7 +72,9 @@ def check_output(
     paths = [str(output)] if existing is None else list(existing)
     refuse_sources(paths, sources, option)
     if target.is_dir():
-        raise MediaError(f"{output}: a folder, but a file name was expected; give `{option}` a name in it")
+        raise MediaError(
+            f"{output}: a folder, but a file name was expected; give `{option}` a name in it"
+        )
     conflicts = [path for path in paths if os.path.lexists(path)]
     if conflicts and not overwrite:
         problem = "already exists"
@@ -78,7 +82,9 @@ def check_output(
             count = len(conflicts)
             pictures = "1 picture exists" if count == 1 else f"{count} pictures exist"
             problem = f"{pictures} already, such as {conflicts[0]}"
-        raise OutputExistsError(f"{output}: {problem}; add `overwrite` to replace it, or {way_out}")
+        raise OutputExistsError(
+            f"{output}: {problem}; add `overwrite` to replace it, or {way_out}"
+        )
     if target.is_symlink():
         raise MediaError(
             f"{output}: a link to {os.readlink(target)}, and nothing is written through links; give "
@@ -90,10 +96,14 @@ def check_output(
     if not folder.is_dir():
         raise MediaError(f"{output}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another `{option}`")
+        raise MediaError(
+            f"{output}: the folder {folder} can't be written to; choose another `{option}`"
+        )
 
 
-def refuse_sources(written: Iterable[str], sources: Iterable[str | Path], option: str = "output") -> None:
+def refuse_sources(
+    written: Iterable[str], sources: Iterable[str | Path], option: str = "output"
+) -> None:
     """Raise MediaError if a file that is to be written is one of `sources`, through links of both kinds."""
     names = {_place_on_disk(path): path for path in written}
     for source in sources if names.keys() - {None} else ():
@@ -122,8 +132,12 @@ class Partial:
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
         self.target, self.private = target, private
-        self.path = target.with_name(f".{_place(target)}.{secrets.token_hex(8)}.partial")
-        self.file: BinaryIO = os.fdopen(create_new(self.path, 0o600 if private else 0o666), "w+b")
+        self.path = target.with_name(
+            f".{_place(target)}.{secrets.token_hex(8)}.partial"
+        )
+        self.file: BinaryIO = os.fdopen(
+            create_new(self.path, 0o600 if private else 0o666), "w+b"
+        )
         with suppress(OSError):  # a file system without locks
             lock_descriptor(self.file.fileno(), blocking=False)
 
@@ -167,7 +181,8 @@ class Partial:
                 ) from None
             self._replace()  # on a file system without hard links
         else:
-            with suppress(OSError):  # the file has its name; the next run removes what stays
+            # the file has its name; the next run removes what stays
+            with suppress(OSError):
                 self.path.unlink()
 
     def _replace(self) -> None:
@@ -207,7 +222,9 @@ class Partial:
 
 
 @contextmanager
-def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iterator[BinaryIO]:
+def replacing(
+    target: Path, *, sync: bool = True, private: bool = False
+) -> Iterator[BinaryIO]:
     """Yield a file that replaces `target` at the end of the block; after an error `target` is unchanged.
     Raises OSError.
     """
@@ -249,7 +266,11 @@ def _remove_left(partials: Iterable[Path]) -> None:
             # another process may write, finish or remove it meanwhile
             with suppress(OSError):
                 status = os.lstat(path)
-                if stat.S_ISREG(status.st_mode) and is_own(status, path.parent) and _is_left(path):
+                if (
+                    stat.S_ISREG(status.st_mode)
+                    and is_own(status, path.parent)
+                    and _is_left(path)
+                ):
                     path.unlink()  # fails on Windows while a process has it open
 
 

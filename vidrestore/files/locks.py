@@ -24,10 +24,14 @@ POLL = 0.5  # seconds between two looks at the lock of another process
 LARGEST_LOCK = 4096  # bytes
 # of file systems, or mounts, without locks
 _REFUSED = {
-    getattr(errno, name) for name in ("ENOLCK", "EOPNOTSUPP", "ENOTSUP", "EINVAL") if hasattr(errno, name)
+    getattr(errno, name)
+    for name in ("ENOLCK", "EOPNOTSUPP", "ENOTSUP", "EINVAL")
+    if hasattr(errno, name)
 }
-_HOLDER = re.compile(r"\d+\n(\S+)\n")  # number of the process, and its host, in a lock that is a file alone
-warnings.filterwarnings("ignore", "flock not supported", module="filelock")  # `BusyError` says what follows
+# number of the process, and its host, in a lock that is a file alone
+_HOLDER = re.compile(r"\d+\n(\S+)\n")
+# `BusyError` says what follows
+warnings.filterwarnings("ignore", "flock not supported", module="filelock")
 
 
 class LocksRefusedError(MediaError):
@@ -63,7 +67,8 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # as on Windows, where releasing removes it
-            path.unlink()  # while it is locked: later it would be that of another process
+            # while it is locked: later it would be that of another process
+            path.unlink()
         lock.release()
 
 

@@ -30,9 +30,13 @@ LARGEST_TOML = MEGABYTE
 LONGEST_PATH = 247  # characters of a folder's; a file may have 259
 
 # Flags that Windows lacks count as 0 there.
-_SAFE = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+_SAFE = sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
+)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_OF_DISKS = [getattr(errno, name, 0) for name in ("EIO", "ESTALE", "ENODEV", "ETIMEDOUT")]
+_OF_DISKS = [
+    getattr(errno, name, 0) for name in ("EIO", "ESTALE", "ENODEV", "ETIMEDOUT")
+]
 _KINDS_OF_FILES = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -56,7 +60,9 @@ def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o600) 
     """Open a regular file, for writing not through a link. Raises UnexpectedFileError for anything else."""
     # the descriptor is that of the file that was checked, whatever the name leads to later
     try:
-        descriptor = os.open(path, flags | _SAFE | (0 if flags == os.O_RDONLY else _NO_LINK), mode)
+        descriptor = os.open(
+            path, flags | _SAFE | (0 if flags == os.O_RDONLY else _NO_LINK), mode
+        )
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
             raise _wrong_kind(path, os.lstat(path)) from error
@@ -92,7 +98,9 @@ def read_limited(path: Path, limit: int) -> bytes:
 
 def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:
     kind = _KINDS_OF_FILES.get(stat.S_IFMT(status.st_mode), "something else")
-    return UnexpectedFileError(errno.EINVAL, f"{kind}, but a regular file was expected", str(path))
+    return UnexpectedFileError(
+        errno.EINVAL, f"{kind}, but a regular file was expected", str(path)
+    )
 
 
 def is_own(status: os.stat_result, folder: Path) -> bool:
@@ -139,7 +147,9 @@ def write_problem(output: str, error: OSError) -> MediaError:
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return disk_problem(output, error)
-    if error.errno == errno.ENOENT and is_too_long(path := str(error.filename or output)):
+    if error.errno == errno.ENOENT and is_too_long(
+        path := str(error.filename or output)
+    ):
         return MediaError(
             f"{output}: the path of what is written for it has {len(os.path.abspath(path))} characters, too "
             "many for Windows; choose a shorter folder with `output`, or enable long paths in Windows"
@@ -154,10 +164,18 @@ def write_problem(output: str, error: OSError) -> MediaError:
 def disk_problem(name: str, error: OSError) -> MediaError:
     """Return the MediaError that explains why the system failed to read, write or remove a file."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return MediaError(f"{name}: too many open files; raise the limit (`ulimit -n 256`) and run again")
-    advice = "; check the disk, or the share that it is on" if error.errno in _OF_DISKS else ""
+        return MediaError(
+            f"{name}: too many open files; raise the limit (`ulimit -n 256`) and run again"
+        )
+    advice = (
+        "; check the disk, or the share that it is on"
+        if error.errno in _OF_DISKS
+        else ""
+    )
     place = error.filename or name
-    return MediaError(f"{place}: can't be read or written ({error.strerror or error}){advice}")
+    return MediaError(
+        f"{place}: can't be read or written ({error.strerror or error}){advice}"
+    )
 
 
 @contextmanager
@@ -171,7 +189,8 @@ def readable(source: str) -> Iterator[None]:
 
 # Checkpoints of others, as `torch.save` writes them
 
-_ASKS_FOR_MEMORY = b"bytearray"  # the only type that torch unpickles with a claimed size and no content
+# the only type that torch unpickles with a claimed size and no content
+_ASKS_FOR_MEMORY = b"bytearray"
 
 
 def check_pickled(path: Path) -> None:
@@ -187,11 +206,18 @@ def check_pickled(path: Path) -> None:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-        if packed := [member.filename for member in members if member.compress_type != zipfile.ZIP_STORED]:
+        if packed := [
+            member.filename
+            for member in members
+            if member.compress_type != zipfile.ZIP_STORED
+        ]:
             raise ValueError(f"{len(packed)} of its members are compressed")
         if (unpacked := sum(member.file_size for member in members)) > size:
             raise ValueError(f"its members have {unpacked} bytes, and the file {size}")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         if content.find(_ASKS_FOR_MEMORY) >= 0:
             raise ValueError("it asks for memory without content for it")
 
@@ -220,8 +246,15 @@ def parse_json(content: bytes | str) -> Any:
     # level by level, as recursion would end in a crash
     level: list[Any] = [[value]]
     for _ in range(DEEPEST + 1):
-        groups = (group.values() if isinstance(group, dict) else group for group in level)
-        level = [child for group in groups for child in group if isinstance(child, dict | list)]
+        groups = (
+            group.values() if isinstance(group, dict) else group for group in level
+        )
+        level = [
+            child
+            for group in groups
+            for child in group
+            if isinstance(child, dict | list)
+        ]
         if not level:
             return value
     raise ValueError("nested too deeply")
@@ -259,7 +292,9 @@ def places_digest(path: str | Path, places: int, width: int) -> str:
 
 def digest(content: Mapping[str, Any]) -> str:
     """Return a short name for plain values."""
-    return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps(as_json(content), sort_keys=True).encode()
+    ).hexdigest()[:16]
 
 
 def as_json(content: Mapping[str, Any]) -> dict[str, Any]:

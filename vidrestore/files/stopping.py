@@ -22,7 +22,9 @@ INTERRUPTED = 130  # exit code
 RETRY = 0.05  # seconds from an interruption that was lost to the next one
 # Ctrl-C, a request to end, and a terminal that was closed or lost (SIGBREAK: Ctrl-Break on Windows)
 STOPS = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    if hasattr(signal, name)
 ]
 # most important first; for SIGCHLD torch raises if a worker has ended
 DELAYED = [*STOPS, *([signal.SIGCHLD] if hasattr(signal, "SIGCHLD") else [])]
@@ -41,13 +43,16 @@ def stops_cleanly() -> Iterator[None]:
     # handlers for the block, and one for interruptions that C code swallows
     before, stop, report = _handlers(STOPS), _Stop(), sys.unraisablehook
     try:
-        sys.unraisablehook = lambda error: stop.try_again() if stop.is_lost_in(error) else report(error)
+        sys.unraisablehook = lambda error: (
+            stop.try_again() if stop.is_lost_in(error) else report(error)
+        )
         for number, handler in before.items():
             if handler != signal.SIG_IGN or number == signal.SIGINT:
                 signal.signal(number, stop)
         yield
     except Exception as error:
-        if stop.stopping:  # C code, such as that which reads weights, raises errors of its own
+        # C code, such as that which reads weights, raises errors of its own
+        if stop.stopping:
             raise KeyboardInterrupt from error
         raise
     finally:
@@ -85,7 +90,8 @@ class _Stop:
             os.write(
                 sys.__stderr__.fileno() if sys.__stderr__ else 2,
                 # a bar may be on this line: clear it, or it would stay above the next one
-                b"\r\x1b[K" * os.isatty(2) + b"vidrestore: stopping; once more stops at once\n",
+                b"\r\x1b[K" * os.isatty(2)
+                + b"vidrestore: stopping; once more stops at once\n",
             )
         raise KeyboardInterrupt
 

@@ -33,7 +33,9 @@ class Runner:
     def check(self, batch: Batch) -> None:
         """Raise OptionError if the work on this batch can't be shared."""
 
-    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary | None:
+    def restore(
+        self, batch: Batch, request: Request, on_event: Listener
+    ) -> Summary | None:
         """Restore one video of the batch; None if parts are left to others. Raises VidRestoreError as
         `vidrestore.restore` does.
         """
@@ -77,30 +79,50 @@ class Batch:
         # what is restored: names become files, and outputs of earlier runs are left out
         # a rate, or an output for all of them, says that pictures are frames
         frames = self.options.fps is not None or bool(Path(output or "").suffix)
-        files = expand_sources(inputs, recursive=recursive, photos=photos, frames=frames)
+        files = expand_sources(
+            inputs, recursive=recursive, photos=photos, frames=frames
+        )
         self._sources = {source.name: source for source in files}
         self.sources = list(self._sources)
         self.left_out = named_outputs(inputs) if are_many(inputs) else {}
-        self.notes = list(notes_on(inputs, recursive=recursive, photos=photos, frames=frames))
+        self.notes = list(
+            notes_on(inputs, recursive=recursive, photos=photos, frames=frames)
+        )
         # where it goes: into a folder unless a single file was named
-        many = any(files.values()) or (are_many(inputs) and not Path(output or "").suffix)
+        many = any(files.values()) or (
+            are_many(inputs) and not Path(output or "").suffix
+        )
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
         is_batch = len(files) > 1
-        suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in self.steps)
+        suffix = suffix or ".".join(
+            suffix_of(step.task, step.options) for step in self.steps
+        )
         naming = {}
         for source, folder in files.items():
-            place = os.path.join(output, folder, "") if output is not None and folder else output
-            naming[source.name] = partial(output_for, source, place, suffix, is_batch=is_batch)
+            place = (
+                os.path.join(output, folder, "")
+                if output is not None and folder
+                else output
+            )
+            naming[source.name] = partial(
+                output_for, source, place, suffix, is_batch=is_batch
+            )
         # names that sources share keep the suffixes of those
         self.outputs = {name: output() for name, output in naming.items()}
-        self.outputs |= {name: naming[name](full=True) for name in clashing(self.outputs)}
+        self.outputs |= {
+            name: naming[name](full=True) for name in clashing(self.outputs)
+        }
         self._clashing = clashing(self.outputs)
         # folders are made once all names are known, and only where the user chose one
         written = self.outputs.values()
-        makes_folders = output is not None or any(target.is_pattern for target in written)
+        makes_folders = output is not None or any(
+            target.is_pattern for target in written
+        )
         folders = {target.path.parent for target in written} if makes_folders else ()
-        self._new_folders = [path for folder in sorted(folders) for path in _make_folder(folder)]
+        self._new_folders = [
+            path for folder in sorted(folders) for path in _make_folder(folder)
+        ]
         self._runner.check(self)
 
     def request(self, source: str) -> Request:
@@ -124,7 +146,8 @@ class Batch:
         """The files that all `sources` are read from."""
         paths = list[str]()
         for source in self._sources.values():
-            with suppress(MediaError):  # one that can't be read fails when its turn comes
+            # one that can't be read fails when its turn comes
+            with suppress(MediaError):
                 paths += source.files
         return tuple(paths)
 
@@ -134,7 +157,9 @@ class Batch:
             step, lambda: on_event(Progressed(request.source.name, 0, stage="load"))
         )
 
-    def restore(self, request: Request, on_event: Listener = ignore_event) -> Summary | None:
+    def restore(
+        self, request: Request, on_event: Listener = ignore_event
+    ) -> Summary | None:
         """Restore the video of a `request`; None if parts are left to others. Of several, one whose output
         exists is left alone with a warning. Raises VidRestoreError as `vidrestore.restore` does.
         """
@@ -158,7 +183,9 @@ class Batch:
 def _make_folder(folder: Path) -> list[Path]:
     """Make a folder and those above it that are missing; return all that were made, from the top."""
     # from the top, so that a failure removes what it has made
-    missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
+    missing = [
+        path for path in (*reversed(folder.parents), folder) if not path.exists()
+    ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -58,7 +58,9 @@ class Benchmark:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics as JSON values."""
-        return asdict(self) | {name: getattr(self, name) for name in ("fps", "bound", "share")}
+        return asdict(self) | {
+            name: getattr(self, name) for name in ("fps", "bound", "share")
+        }
 
     @property
     def fps(self) -> float:
@@ -76,7 +78,12 @@ class Benchmark:
 
 
 def bench(
-    source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int
+    source: str | None,
+    *,
+    task: str,
+    options: RestoreOptions,
+    size: tuple[int, int],
+    frames: int,
 ) -> Benchmark:
     """Measure a restoration of `source`, by default of a synthetic video of `size` (width, height) with
     `frames` frames and noise.
@@ -85,7 +92,9 @@ def bench(
     VidRestoreError as `vidrestore.restore` does.
     """
     if source is not None and Source(source).is_pipe:
-        raise OptionError("bench reads its video more than once: name a file instead of a pipe")
+        raise OptionError(
+            "bench reads its video more than once: name a file instead of a pipe"
+        )
     # the video alone: copying other streams is no restoring
     options = replace(options, drop=EVERY_KIND)
     threads = threads_for(options.threads)
@@ -99,7 +108,9 @@ def bench(
         restorer = load_step(step := Step(task, options))
         loading = time.perf_counter() - began
         request = Request(Source(video), Target(output), (step,))
-        summary, whole = _timed("whole", lambda: restore_request(request, lambda _: restorer))
+        summary, whole = _timed(
+            "whole", lambda: restore_request(request, lambda _: restorer)
+        )
         whole = replace(whole, seconds=summary.seconds).per_frame(summary.frames)
         memory = peak_memory()
         # then each stage by itself, for the CPU time that it takes
@@ -114,10 +125,17 @@ def stages_of(job: Job, limit: int) -> tuple[Timing, ...]:
     frames, decode = _timed("decode", lambda: list(islice(job.decoded(), limit)))
     count = len(frames)  # a video may be shorter than asked for
     decoded = islice(job.decoded(), count)
-    planned, plan = _timed("plan", lambda: list(job.steps.planned(decoded, job.plan.timeline)))
-    restored, model = _timed("model", lambda: list(job.steps.first.frames(iter(planned))))
+    planned, plan = _timed(
+        "plan", lambda: list(job.steps.planned(decoded, job.plan.timeline))
+    )
+    restored, model = _timed(
+        "model", lambda: list(job.steps.first.frames(iter(planned)))
+    )
     frames_again = (frame for frame in restored)
-    _, encode = _timed("encode", lambda: write_frames(frames_again, job.writer(copy=(), overwrite=True)))
+    _, encode = _timed(
+        "encode",
+        lambda: write_frames(frames_again, job.writer(copy=(), overwrite=True)),
+    )
     return tuple(timing.per_frame(count) for timing in (decode, plan, model, encode))
 
 
@@ -132,20 +150,37 @@ def write_video(path: str, width: int, height: int, frames: int) -> None:
     """Write a texture that moves, under white noise of `SYNTHETIC_SIGMA` in every plane: yuv420p, FFV1."""
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     video = VideoInfo(
-        0, "ffv1", width, height, pixels, Fraction(1, 24), Fraction(24), Fraction(24), pix_fmt=pixels.name
+        0,
+        "ffv1",
+        width,
+        height,
+        pixels,
+        Fraction(1, 24),
+        Fraction(24),
+        Fraction(24),
+        pix_fmt=pixels.name,
     )
     info = SourceInfo("-", "made up", video, (StreamInfo(0, "video", "ffv1"),))
     draw = np.random.default_rng(0)
-    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    sizes = [
+        pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)
+    ]
 
     def pictures() -> Generator[Frame]:
         for number in range(frames):
-            yield Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1)
+            yield Frame(
+                tuple(_picture(draw, number, *size) for size in sizes), number, 1
+            )
 
-    write_frames(pictures(), VideoWriter(path, source=info, encoder=EncoderOptions(lossless=True)))
+    write_frames(
+        pictures(),
+        VideoWriter(path, source=info, encoder=EncoderOptions(lossless=True)),
+    )
 
 
-def _picture(draw: np.random.Generator, number: int, height: int, width: int) -> NDArray[np.uint8]:
+def _picture(
+    draw: np.random.Generator, number: int, height: int, width: int
+) -> NDArray[np.uint8]:
     rows, columns = np.ogrid[:height, :width]
     # waves that move by 2 rows and 3 columns a frame
     down, across = (rows + 2 * number) / 9, (columns + 3 * number) / 13

@@ -24,9 +24,11 @@ from vidrestore.pixels.frames import Frame, PixelFormat
 # [measured: sr 0.46 s in clips of 6, 0.44 of 24]. Those of planes find patches once for a clip: denoise takes
 # 0.48 s a frame in clips of 6, 0.28 of 20, so their clips are not shortened.
 FEW = 6
-ENOUGH = 1.0  # seconds of restoring that are measured well; faster machines restore more frames
+# seconds of restoring that are measured well; faster machines restore more frames
+ENOUGH = 1.0
 MOST_BYTES = 256 << 20  # of restored frames in memory
-PLANES_PART = 512  # side in pixels of the middle of a large picture, of which planes are restored
+# side in pixels of the middle of a large picture, of which planes are restored
+PLANES_PART = 512
 WIDE_PART = 1024  # side of its result for restorers of RGB pictures, which see farther
 
 
@@ -59,7 +61,8 @@ class Estimate:
     seconds: float  # of work
     size: int  # of the video stream in bytes
     damage: str | None  # of the source, in words
-    decisions: Mapping[str, str] = field(default_factory=dict)  # that are made automatically, in words
+    # that are made automatically, in words
+    decisions: Mapping[str, str] = field(default_factory=dict)
     restoring: float = 0.0  # frames per second
     encoding: float = 0.0  # frames per second
     cores: int = 0  # that the work is dealt to; 0 beside a GPU
@@ -73,14 +76,18 @@ class Estimate:
         return len(self.plan.timeline.pts)
 
 
-def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate | Summary:
+def estimate(
+    request: Request, load: StepLoader, on_event: Listener
+) -> Estimate | Summary:
     """Check and plan the video, and restore and encode its first frames on trial; write nothing.
 
     Return the summary instead if nothing is left to do. If the output exists, that is a warning. Raises
     VidRestoreError as `vidrestore.restore` does.
     """
     if request.is_piped:
-        raise OptionError("`dry_run` needs a file to read and a file to write, not a pipe")
+        raise OptionError(
+            "`dry_run` needs a file to read and a file to write, not a pipe"
+        )
     try:
         return _estimate(request, load, on_event)
     except OutputExistsError as error:
@@ -88,7 +95,9 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
     return _estimate(request.with_options(overwrite=True), load, on_event)
 
 
-def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate | Summary:
+def _estimate(
+    request: Request, load: StepLoader, on_event: Listener
+) -> Estimate | Summary:
     with check(request, load, on_event, locks=False) as job:
         if isinstance(job, Summary):
             return job
@@ -101,17 +110,47 @@ def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimat
         seconds = _seconds(job, planning, trial, encoding)
         timeline = plan.timeline
         # a key frame for each segment and each scene
-        keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
+        keys = len(
+            {
+                0,
+                *timeline.cuts,
+                *(segment.first for segment in segments_of(timeline, LENGTH)),
+            }
+        )
         size = round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)
         cores = 0 if job.steps.on_gpu else job.steps.first.threads
-        estimate = Estimate(plan, seconds, size, damage, job.decisions(), trial.rate, encoding.rate, cores)
+        estimate = Estimate(
+            plan,
+            seconds,
+            size,
+            damage,
+            job.decisions(),
+            trial.rate,
+            encoding.rate,
+            cores,
+        )
         weights = job.weights()
     # what a program that reads the events needs to decide
-    details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
-    details |= {"restored_per_second": estimate.restoring, "encoded_per_second": estimate.encoding}
-    details |= {"cores": cores, "decisions": estimate.decisions, "weights": weights, "versions": versions()}
+    details = {
+        "plan": plan.to_dict(),
+        "seconds": seconds,
+        "size": size,
+        "damage": damage,
+    }
+    details |= {
+        "restored_per_second": estimate.restoring,
+        "encoded_per_second": estimate.encoding,
+    }
+    details |= {
+        "cores": cores,
+        "decisions": estimate.decisions,
+        "weights": weights,
+        "versions": versions(),
+    }
     scenes, clips = len(timeline.scenes), len(timeline.clips)
-    on_event(Planned(str(request.source), estimate.frames, scenes, clips, details=details))
+    on_event(
+        Planned(str(request.source), estimate.frames, scenes, clips, details=details)
+    )
     return estimate
 
 
@@ -172,7 +211,9 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
         for _ in range(2 if share < 1 and stage.restorer.input_kind == "rgb" else 1):
             began = time.monotonic()
             timeline = Timeline(_clip_length(stage), overlap=0)
-            planned = planned_clips(clip_frames, timeline, stage.video.format, stage.sigma, detect=False)
+            planned = planned_clips(
+                clip_frames, timeline, stage.video.format, stage.sigma, detect=False
+            )
             if share < 1 and not costs:  # the noise is that of the whole picture
                 planned = iter([(job.plan.timeline.clips[0], clip_frames)])
             frames = list(restorer.frames(planned))
@@ -186,10 +227,14 @@ def _middle(frame: Frame, pixels: PixelFormat, side: int) -> Frame:
     """Return the middle of a large picture, or all of a small one."""
     lengths = frame.planes[0].shape
     starts = [max(0, length - side) // 2 // 16 * 16 for length in lengths]
-    stops = [start + min(side, length) for start, length in zip(starts, lengths, strict=True)]
+    stops = [
+        start + min(side, length) for start, length in zip(starts, lengths, strict=True)
+    ]
     planes = []
     for index, plane in enumerate(frame.planes):
-        (top, left), (bottom, right) = (pixels.plane_size(index, *corner) for corner in (starts, stops))
+        (top, left), (bottom, right) = (
+            pixels.plane_size(index, *corner) for corner in (starts, stops)
+        )
         planes.append(plane[top:bottom, left:right])
     return replace(frame, planes=tuple(planes))
 
@@ -219,5 +264,9 @@ def try_encoding(job: Job, trial: Trial) -> Encoding:
     packets += encoder.flush()
     rate = share * len(packets) / (time.monotonic() - began)
     key_sizes = [packet.size / share for packet in packets if packet.is_keyframe]
-    inter_sizes = [packet.size / share for packet in packets if not packet.is_keyframe] or key_sizes
-    return Encoding(rate, sum(key_sizes) / len(key_sizes), sum(inter_sizes) / len(inter_sizes))
+    inter_sizes = [
+        packet.size / share for packet in packets if not packet.is_keyframe
+    ] or key_sizes
+    return Encoding(
+        rate, sum(key_sizes) / len(key_sizes), sum(inter_sizes) / len(inter_sizes)
+    )

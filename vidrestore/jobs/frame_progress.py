@@ -11,22 +11,29 @@ from vidrestore.events import Listener, Progressed
 from vidrestore.working import HERE, Meter
 
 PROGRESS_SECONDS = 0.2  # between two events
-SETTLED = 1.25  # times the wait for the first part: by then the rest of its clip is counted, too
+# times the wait for the first part: by then the rest of its clip is counted, too
+SETTLED = 1.25
 
 T = TypeVar("T")
-Total: TypeAlias = int | Callable[[], int | None] | None  # called for each event, as it may be an estimate
+# called for each event, as it may be an estimate
+Total: TypeAlias = int | Callable[[], int | None] | None
 
 
 class FrameProgress:
     """`Progressed` events of a stage of `total` frames: at its begin and end, and now and then."""
 
-    def __init__(self, source: str, total: Total, stage: str, on_event: Listener) -> None:
+    def __init__(
+        self, source: str, total: Total, stage: str, on_event: Listener
+    ) -> None:
         self.source, self.stage, self.on_event = source, stage, on_event
         self._total = total if callable(total) else lambda: total
         self._began = self._last = time.monotonic()
         self._shown: tuple[int, int | None] = 0, self.total
-        self._first: float | None = None  # seconds until the first frame, and those of its clip, were done
-        on_event(Progressed(source, 0, self.total, 0.0, stage, peak_memory(), settled=False))
+        # seconds until the first frame, and those of its clip, were done
+        self._first: float | None = None
+        on_event(
+            Progressed(source, 0, self.total, 0.0, stage, peak_memory(), settled=False)
+        )
 
     @property
     def total(self) -> int | None:
@@ -47,19 +54,35 @@ class FrameProgress:
         if self._shown != (count, count):
             self._send(count, count, time.monotonic() - self._began)
 
-    def _send(self, count: int, total: int | None, seconds: float, worked: float = 0.0) -> None:
-        worked = worked if total is None else min(worked, total)  # clips at the ends of a part may be whole
+    def _send(
+        self, count: int, total: int | None, seconds: float, worked: float = 0.0
+    ) -> None:
+        # clips at the ends of a part may be whole
+        worked = worked if total is None else min(worked, total)
         count = max(count, int(worked))
         self._shown = count, total
-        settled = count == total or (self._first is not None and seconds >= SETTLED * self._first)
+        settled = count == total or (
+            self._first is not None and seconds >= SETTLED * self._first
+        )
         # parts of clips count once they are more than the frames that are finished
         memory, part = peak_memory(), worked if worked > count else None
         self.on_event(
-            Progressed(self.source, count, total, seconds, self.stage, memory, settled=settled, worked=part)
+            Progressed(
+                self.source,
+                count,
+                total,
+                seconds,
+                self.stage,
+                memory,
+                settled=settled,
+                worked=part,
+            )
         )
 
 
-def counted(frames: Iterable[T], source: str, total: Total, stage: str, on_event: Listener) -> Generator[T]:
+def counted(
+    frames: Iterable[T], source: str, total: Total, stage: str, on_event: Listener
+) -> Generator[T]:
     """Yield the same frames; between them, and while this thread waits for workers, `Progressed` events of
     `stage`, each after the frame that it counts was processed.
     """
@@ -83,4 +106,5 @@ def peak_memory() -> int | None:
     except ImportError:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, others KiB
+    # macOS counts bytes, others KiB
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -23,7 +23,13 @@ from vidrestore.jobs.request import LoadedSteps, Step
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import Steps
 from vidrestore.pixels.frames import Frame, PixelFormat, VideoInfo
-from vidrestore.settings.options import RestoreKeywords, RestoreOptions, Scope, changed_values, chosen_options
+from vidrestore.settings.options import (
+    RestoreKeywords,
+    RestoreOptions,
+    Scope,
+    changed_values,
+    chosen_options,
+)
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 MOST_BEYOND = 0.5  # of float frames below 0 and above 1
@@ -58,7 +64,9 @@ def restore_frames(
     """
     restorer = Restorer(task, options=options, **overrides)
     if not isinstance(frames, np.ndarray | Tensor):
-        raise OptionError(f"frames must be an array or a tensor (T, H, W, 3), got {type(frames).__name__}")
+        raise OptionError(
+            f"frames must be an array or a tensor (T, H, W, 3), got {type(frames).__name__}"
+        )
     restored: Frames = restorer(frames, on_event=on_event)
     return restored
 
@@ -119,7 +127,9 @@ class Restorer:
         self, source: Iterable[Frames], *, on_event: Listener | None = None
     ) -> Generator[Frames]: ...
 
-    def __call__(self, source: Any, output: Any = None, *, on_event: Listener | None = None) -> Any:
+    def __call__(
+        self, source: Any, output: Any = None, *, on_event: Listener | None = None
+    ) -> Any:
         """Restore frames or a file, and return what was restored: the same type for an array or a tensor, an
         iterator for an iterable, a Summary for a file.
 
@@ -142,7 +152,9 @@ class Restorer:
         if output is not None:
             raise OptionError("`output` is for files; frames in memory are returned")
         if settings := changed_values(self.options, "file", "streams", "call", "job"):
-            raise OptionError(f"{', '.join(settings)}: only for files, not for frames in memory")
+            raise OptionError(
+                f"{', '.join(settings)}: only for files, not for frames in memory"
+            )
         if isinstance(source, np.ndarray | Tensor):
             _check_shape(source, 4)
             return _joined(self._frames(source, len(source), on_event), len(source))
@@ -160,7 +172,10 @@ class Restorer:
         self._loaded, self._is_closed = LoadedSteps(), True
 
     def __repr__(self) -> str:
-        settings = {"task": self._step.task, **changed_values(self.options, *get_args(Scope))}
+        settings = {
+            "task": self._step.task,
+            **changed_values(self.options, *get_args(Scope)),
+        }
         return f"Restorer({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
 
     def __enter__(self) -> Self:
@@ -179,7 +194,15 @@ class Restorer:
                 return
             height, width = _check_shape(first, 3)[:2]
             pixels = _pixel_format(first)
-            video = VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
+            video = VideoInfo(
+                0,
+                "rawvideo",
+                width,
+                height,
+                pixels,
+                Fraction(1, 25),
+                pix_fmt=pixels.name,
+            )
             steps = Steps([self._step], [self._loaded(self._step)], video)
             decoded = _decoded(chain([first], iterator), first)
             with closing(steps.frames(decoded, steps.first.timeline([]))) as restored:
@@ -230,7 +253,9 @@ def _check_shape(frames: NDArray[Any] | Tensor, dimensions: int) -> tuple[int, .
     shape = tuple(getattr(frames, "shape", ()))
     if len(shape) != dimensions or shape[-1] != 3 or 0 in shape:
         expected = (
-            "frames must have the shape (T, H, W, 3)" if dimensions == 4 else "a frame must be (H, W, 3)"
+            "frames must have the shape (T, H, W, 3)"
+            if dimensions == 4
+            else "a frame must be (H, W, 3)"
         )
         raise OptionError(
             f"{expected}, got {shape or type(frames).__name__}{_way_to(frames, shape, dimensions)}"
@@ -248,10 +273,16 @@ def _way_to(frames: Any, shape: tuple[int, ...], dimensions: int) -> str:
     ways = {
         "no pixels are in it": 0 in shape,
         'of PyAV it is frame.to_ndarray(format="rgb24")': hasattr(frames, "to_ndarray"),
-        'of Pillow it is numpy.asarray(picture.convert("RGB"))': hasattr(frames, "convert"),
-        "one frame is frames[None]": dimensions == 4 and len(shape) == 3 and shape[-1] == 3,
-        f"channels come last: {transpose}{order}": len(shape) == dimensions and shape[dimensions - 3] == 3,
-        "without transparency it is frames[..., :3]": len(shape) == dimensions and shape[-1] == 4,
+        'of Pillow it is numpy.asarray(picture.convert("RGB"))': hasattr(
+            frames, "convert"
+        ),
+        "one frame is frames[None]": dimensions == 4
+        and len(shape) == 3
+        and shape[-1] == 3,
+        f"channels come last: {transpose}{order}": len(shape) == dimensions
+        and shape[dimensions - 3] == 3,
+        "without transparency it is frames[..., :3]": len(shape) == dimensions
+        and shape[-1] == 4,
     }
     return next((f"; {way}" for way, is_fit in ways.items() if is_fit), "")
 
@@ -260,8 +291,14 @@ def _pixel_format(frame: NDArray[Any] | Tensor) -> PixelFormat:
     """Return the format of the samples. Raises OptionError for another type."""
     name = str(frame.dtype).removeprefix("torch.")
     if name != "uint8" and "float" not in name:
-        way = "; of 16 bits, divide by 65535, as in (frames / 65535)" if name == "uint16" else ""
-        raise OptionError(f"frames must be uint8 (0 to 255) or floats (0 to 1), got {name}{way}")
+        way = (
+            "; of 16 bits, divide by 65535, as in (frames / 65535)"
+            if name == "uint16"
+            else ""
+        )
+        raise OptionError(
+            f"frames must be uint8 (0 to 255) or floats (0 to 1), got {name}{way}"
+        )
     return BYTES if name == "uint8" else FLOATS
 
 
@@ -269,11 +306,19 @@ def _decoded(frames: Iterable[Frames], first: Frames) -> Iterator[Frame]:
     """Yield frames as the decoder does. Raises OptionError for one unlike the first."""
     for number, frame in enumerate(frames):
         if (_check_shape(frame, 3), frame.dtype) != (first.shape, first.dtype):
-            kind, first_kind = (f"{tuple(picture.shape)} {picture.dtype}" for picture in (frame, first))
-            raise OptionError(f"frame {number} is {kind}, the first one {first_kind}; all must be alike")
+            kind, first_kind = (
+                f"{tuple(picture.shape)} {picture.dtype}" for picture in (frame, first)
+            )
+            raise OptionError(
+                f"frame {number} is {kind}, the first one {first_kind}; all must be alike"
+            )
         samples = _as_array(frame)
         _check_range(samples)
-        yield Frame(tuple(np.ascontiguousarray(samples[..., channel]) for channel in range(3)), number, 1)
+        yield Frame(
+            tuple(np.ascontiguousarray(samples[..., channel]) for channel in range(3)),
+            number,
+            1,
+        )
 
 
 def _check_range(frames: NDArray[Any]) -> None:
@@ -281,7 +326,9 @@ def _check_range(frames: NDArray[Any]) -> None:
     is left by filters that overshoot.
     """
     least, most = float(frames.min()), float(frames.max())
-    if frames.dtype != np.uint8 and not (least >= -MOST_BEYOND and most <= 1 + MOST_BEYOND):
+    if frames.dtype != np.uint8 and not (
+        least >= -MOST_BEYOND and most <= 1 + MOST_BEYOND
+    ):
         raise OptionError(
             f"float frames hold 0 to 1, these {least:g} to {most:g}; divide 0 to 255 by 255 (or pass uint8), "
             "scale other ranges"
@@ -296,7 +343,12 @@ def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:
             raise OptionError(
                 f"frames must be dense tensors with values, got {frames.layout} on {frames.device}"
             )
-        frames = (frames.float() if frames.is_floating_point() else frames).detach().cpu().numpy()
+        frames = (
+            (frames.float() if frames.is_floating_point() else frames)
+            .detach()
+            .cpu()
+            .numpy()
+        )
     return np.asarray(frames, np.uint8 if frames.dtype == np.uint8 else np.float32)
 
 

@@ -13,7 +13,8 @@ from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.plan import Scene, Timeline, planned_clips
 from vidrestore.pixels.frames import WHOLE
 
-CLIP_FRAMES, SHARED_FRAMES = 20, 4  # noise is measured clip by clip; neighbours share some frames
+# noise is measured clip by clip; neighbours share some frames
+CLIP_FRAMES, SHARED_FRAMES = 20, 4
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,14 @@ class Inspection:
 def inspect(source: str, on_event: Listener = ignore_event) -> Inspection:
     """Read a video once and describe it. Raises MediaError if it can't be read."""
     timeline = Timeline(CLIP_FRAMES, SHARED_FRAMES)
-    with VideoReader(source, scan="auto", losses=True) as reader, frames_ahead(reader.frames()) as decoded:
+    with (
+        VideoReader(source, scan="auto", losses=True) as reader,
+        frames_ahead(reader.frames()) as decoded,
+    ):
         info, scan = reader.info, reader.scan
-        frames = counted(decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event)
+        frames = counted(
+            decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event
+        )
         # planning measures as it goes
         for _ in planned_clips(frames, timeline, info.video.format, None):
             pass

@@ -44,8 +44,10 @@ class Job:
     steps: Steps
     plan: Plan  # filled as frames are read
     warnings: tuple[str, ...] = ()  # for the user, before it begins
-    enlarged_as: tuple[Input, str] | None = None  # the kind of input for `sr`, and the reason
-    folder: WorkFolder | None = None  # locked; None for work that can't be resumed, and without a lock
+    # the kind of input for `sr`, and the reason
+    enlarged_as: tuple[Input, str] | None = None
+    # locked; None for work that can't be resumed, and without a lock
+    folder: WorkFolder | None = None
 
     @property
     def info(self) -> SourceInfo:
@@ -58,7 +60,9 @@ class Job:
     @property
     def output_info(self) -> SourceInfo:
         """The source as the output has it: larger after `sr`."""
-        return replace(self.info, video=enlarged_video(self.info.video, self.steps.scale))
+        return replace(
+            self.info, video=enlarged_video(self.info.video, self.steps.scale)
+        )
 
     def identity(self) -> dict[str, Any]:
         """Return everything that alters the encoded frames, as JSON values.
@@ -68,14 +72,22 @@ class Job:
         copied: they are added when the frames are joined, and `drop` may change until then.
         """
         # a source may be renamed
-        source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
+        source = {
+            key: value
+            for key, value in asdict(self.plan.source).items()
+            if key != "path"
+        }
         first, *later = (_identity(stage) for stage in self.steps.stages)
         encoder = asdict(self.plan.encoder)
         return {
             "source": source,
             **first,
             **({"later": later} if later else {}),
-            "encoder": {key: value for key, value in encoder.items() if key not in ("threads", "why")},
+            "encoder": {
+                key: value
+                for key, value in encoder.items()
+                if key not in ("threads", "why")
+            },
             "span": asdict(self.plan.span),
             "versions": {"plan": PLAN_VERSION, **versions()},
         }
@@ -85,10 +97,19 @@ class Job:
         # of all steps the networks, of one the device: they share it
         facts = [stage.restorer.facts for stage in self.steps.stages]
         names = ", ".join(fact.name for fact in facts)
-        on_event(Started(*self.request.names, self.request.tasks, names, device_name(facts[0].device)))
+        on_event(
+            Started(
+                *self.request.names,
+                self.request.tasks,
+                names,
+                device_name(facts[0].device),
+            )
+        )
         self.warn(self.warnings, on_event)
 
-    def announce_plan(self, total: int | None, on_event: Listener, *, reused: int = 0) -> None:
+    def announce_plan(
+        self, total: int | None, on_event: Listener, *, reused: int = 0
+    ) -> None:
         """Announce how many frames there are, and how they are encoded."""
         encoder = self.plan.encoder
         details: dict[str, Any] = {
@@ -97,21 +118,32 @@ class Job:
             "encoder_threads": encoder.threads,
             "encoder_options": encoder.settings,
             "copied_streams": self.plan.copy,
-            "copied": [asdict(stream) for stream in self.info.streams if stream.index in self.plan.copy],
+            "copied": [
+                asdict(stream)
+                for stream in self.info.streams
+                if stream.index in self.plan.copy
+            ],
             "decisions": self.decisions(),
-            "clips": [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages],
+            "clips": [
+                {"frames": stage.length, "overlap": stage.overlap}
+                for stage in self.steps.stages
+            ],
             "weights": self.weights(),
             "versions": versions(),
         }
         if self.steps.later:
-            details["steps"] = [stage.restorer.facts.name for stage in self.steps.stages]
+            details["steps"] = [
+                stage.restorer.facts.name for stage in self.steps.stages
+            ]
         on_event(Planned(self.info.path, total, reused=reused or None, details=details))
 
     def weights(self) -> dict[str, str]:
         """Return the sha256 of each file of weights that the steps use, by its name there."""
         # a network may consist of several files
         facts = (stage.restorer.facts for stage in self.steps.stages)
-        files = (fact.files or ((fact.name, fact.weights),) for fact in facts if fact.weights)
+        files = (
+            fact.files or ((fact.name, fact.weights),) for fact in facts if fact.weights
+        )
         return {name: checksum for part in files for name, checksum in part}
 
     def tag(self, damage: str | None = None) -> str | None:
@@ -121,13 +153,24 @@ class Job:
         # what each step did: its network and the options that differ from their defaults
         parts = []
         for stage in self.steps.stages:
-            facts, changes = stage.restorer.facts, changed_values(stage.options, "pixels")
-            settings = [f"{name}={value}" for name, value in changes.items() if name != "model"]
-            parts.append(" ".join([stage.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
+            facts, changes = (
+                stage.restorer.facts,
+                changed_values(stage.options, "pixels"),
+            )
+            settings = [
+                f"{name}={value}" for name, value in changes.items() if name != "model"
+            ]
+            parts.append(
+                " ".join([stage.task, f"{facts.name}@{facts.weights[:12]}", *settings])
+            )
         if frames := len(self.plan.timeline.pts):
             parts.append("; ".join(filter(None, (f"{frames} frames", damage))))
         # the checksum of the file is put in place of the unknown one once it is written
-        job = f"{self.request.job(self.plan.source)}+{UNKNOWN} " if self.request.source.is_stored else ""
+        job = (
+            f"{self.request.job(self.plan.source)}+{UNKNOWN} "
+            if self.request.source.is_stored
+            else ""
+        )
         return f"vidrestore {job}{__version__}: {'; '.join(parts)}"
 
     def decisions(self) -> dict[str, str]:
@@ -135,7 +178,9 @@ class Job:
         # of the source, of the coder, and of the network for it
         plan, scan = self.plan, self.reader.scan
         words = scan.in_words if scan else None
-        choices = decisions(self.info, self.request.output, plan.encoder, plan.copy, words)
+        choices = decisions(
+            self.info, self.request.output, plan.encoder, plan.copy, words
+        )
         if self.enlarged_as:
             choices["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
         return choices
@@ -150,9 +195,13 @@ class Job:
 
     def restored(self, decoded: Generator[Frame] | None = None) -> Generator[Frame]:
         """Yield the restored frames, of `decoded` ones if given; the plan is filled."""
-        return self.steps.frames(self.decoded() if decoded is None else decoded, self.plan.timeline)
+        return self.steps.frames(
+            self.decoded() if decoded is None else decoded, self.plan.timeline
+        )
 
-    def restored_part(self, first: int, stop: int, *, from_start: bool = False) -> Generator[Frame]:
+    def restored_part(
+        self, first: int, stop: int, *, from_start: bool = False
+    ) -> Generator[Frame]:
         """Yield the frames [first, stop) of the finished plan, the same as in a complete run.
 
         `from_start` decodes all that comes before, too, instead of jumping there.
@@ -160,11 +209,17 @@ class Job:
         pts = self.plan.timeline.pts
 
         def decode(first: int) -> Generator[Frame]:
-            return _without_first(self.decoded(), first) if from_start else self.reader.frames(pts[first])
+            return (
+                _without_first(self.decoded(), first)
+                if from_start
+                else self.reader.frames(pts[first])
+            )
 
         return self.steps.frames_in((first, stop), self.plan, decode)
 
-    def restored_from(self, first: int, clips: Callable[[int], Iterator[int]]) -> Generator[Frame]:
+    def restored_from(
+        self, first: int, clips: Callable[[int], Iterator[int]]
+    ) -> Generator[Frame]:
         """Yield the restored frames from `first` on while the plan grows: `clips(index)` yields the indices
         of its clips from that one on, each once it is planned.
 
@@ -173,7 +228,9 @@ class Job:
         with self.reader.again() as reader:
 
             def decode(index: int) -> Generator[Frame]:
-                return _without_first(reader.frames(self.plan.span.start, self.plan.span.stop), index)
+                return _without_first(
+                    reader.frames(self.plan.span.start, self.plan.span.stop), index
+                )
 
             yield from self.steps.frames_from(first, self.plan, clips, decode)
 
@@ -190,13 +247,21 @@ class Job:
         # what changes on the way is said once, where it happens
         scan, captioned = self.reader.scan, False
         turns = scan is not None and scan.kind != "whole" and not scan.why
-        for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
+        for index, frame in enumerate(
+            counted(frames, self.info.path, total, stage, on_event)
+        ):
             if turns and (frame.interlaced or frame.real_rows is not None):
                 turns = False
                 result = "marked frames with combs are deinterlaced from here on"
                 if frame.interlaced:
                     result = "moving parts blur its fields: see `scan`"
-                on_event(Warned(self.info.path, f"the video turns interlaced here; {result}", index))
+                on_event(
+                    Warned(
+                        self.info.path,
+                        f"the video turns interlaced here; {result}",
+                        index,
+                    )
+                )
             if not captioned and self.reader.late_captions:
                 captioned = True
                 lost = lost_side_data({"A53_CC"})
@@ -207,12 +272,21 @@ class Job:
         if mended := self.reader.mended:
             count = counted_words(len(mended), "frame")
             first = f"first at {float(mended[0] * self.reader.stored.time_base):.3f} s"
-            text = f"{count} had the time of the one before, or one out of step ({first})"
-            on_event(Warned(self.info.path, f"{text}; each lies in the middle between its neighbours now"))
+            text = (
+                f"{count} had the time of the one before, or one out of step ({first})"
+            )
+            on_event(
+                Warned(
+                    self.info.path,
+                    f"{text}; each lies in the middle between its neighbours now",
+                )
+            )
         if self.reader.restarts:
             on_event(Warned(self.info.path, self._set_back()))
         # a change of form that the decoder has hidden
-        if change := refused_if(self.options.strict, self.info.path, self.reader.change_of_form):
+        if change := refused_if(
+            self.options.strict, self.info.path, self.reader.change_of_form
+        ):
             on_event(Warned(self.info.path, change))
 
     def _set_back(self) -> str:
@@ -223,7 +297,10 @@ class Job:
         if more := len(rest):
             text += f" and at {more} place{'s' * (more > 1)} after it"
         # sound has a clock of its own: a video that is moved may leave it
-        sound = any(stream.kind == "audio" and stream.index in self.plan.copy for stream in self.info.streams)
+        sound = any(
+            stream.kind == "audio" and stream.index in self.plan.copy
+            for stream in self.info.streams
+        )
         if sound and abs(moved) * tick > MOST_APART:
             raise MediaError(
                 f"{self.info.path}: {text}, and copied sound does not follow the {moved * tick:.3f} s; split "
@@ -251,7 +328,9 @@ class Job:
         return self.reader.damage.sentence
 
 
-def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader | None) -> Job:
+def job_of(
+    request: Request, reader: VideoReader, span: Span, load: StepLoader | None
+) -> Job:
     """Check the encoder, the streams to copy and losses; load the model last, and return the job."""
     # what can be refused without loading weights comes first
     check_frames(request)
@@ -265,9 +344,14 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
             enlarged_as = kind
             step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
-    warnings = *content.warnings, *(warning for restorer in restorers for warning in restorer.facts.warnings)
+    warnings = (
+        *content.warnings,
+        *(warning for restorer in restorers for warning in restorer.facts.warnings),
+    )
     if any(step.task in DENOISE and step.options.sigma == 0 for step in request.steps):
-        warnings += ("`sigma=0` says that there is no noise: nothing is denoised, only encoded again",)
+        warnings += (
+            "`sigma=0` says that there is no noise: nothing is denoised, only encoded again",
+        )
     # clips of later steps follow from the plan of the first
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
@@ -314,7 +398,9 @@ def planned_clips_of(job: Job, on_event: Listener) -> Iterator[PlannedClip]:
     """Decode all frames that are to be restored, and yield each clip once it is in the plan."""
     total = expected_frames(job.info, job.plan.span)
     with frames_ahead(job.decoded()) as decoded:
-        yield from job.steps.planned(job.watched(decoded, "plan", total, on_event), job.plan.timeline)
+        yield from job.steps.planned(
+            job.watched(decoded, "plan", total, on_event), job.plan.timeline
+        )
 
 
 def damage_summary(video_damage: str | None, stream_damage: str | None) -> str | None:
@@ -334,8 +420,13 @@ def _identity(stage: ClipRestorer) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """Return the versions of vidrestore and of the packages that decide what it writes."""
-    packages: dict[str, str | None] = {"vidrestore": __version__, "av": None, "torch": None}
+    packages: dict[str, str | None] = {
+        "vidrestore": __version__,
+        "av": None,
+        "torch": None,
+    }
     for package in ("av", "torch"):
-        with suppress(PackageNotFoundError):  # a build that was not installed as a package
+        # a build that was not installed as a package
+        with suppress(PackageNotFoundError):
             packages[package] = version(package)
     return packages

@@ -43,7 +43,8 @@ ANY_CONTAINER = ".mkv"  # if the source's own container can't be written
 SHOWN = 3  # names of files of a kind in a sentence
 _OF_CAMERAS = (".jpg", ".jpeg", ".heic", ".heif")
 _AS_PHOTOGRAPHS = "pictures are taken for photographs, as {}; `fps=25` takes them for frames of a video"
-_THUMBNAILS = "@eaDir"  # folders of small copies that a Synology NAS makes of all videos and photos
+# folders of small copies that a Synology NAS makes of all videos and photos
+_THUMBNAILS = "@eaDir"
 
 
 def suffix_of(task: str, options: RestoreOptions) -> str:
@@ -54,7 +55,11 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
 
 
 def expand_sources(
-    sources: Sequence[Source], *, recursive: bool = False, photos: bool = False, frames: bool = False
+    sources: Sequence[Source],
+    *,
+    recursive: bool = False,
+    photos: bool = False,
+    frames: bool = False,
 ) -> dict[Source, str]:
     """Return the files that `sources` name, each with its folder relative to the source. A source is a file,
     a folder (all videos in it) or a pattern such as "*.mp4".
@@ -67,11 +72,15 @@ def expand_sources(
     both. Raises OptionError for an empty name, MediaError for a folder or pattern without a video.
     """
     if not all(source.name for source in sources):
-        raise OptionError("an input has an empty name; is a variable of the shell not set?")
+        raise OptionError(
+            "an input has an empty name; is a variable of the shell not set?"
+        )
     # mistakes of the command line, each said before anything is opened
     for source in sources:
         if ADDRESS.match(source.name) and not os.path.exists(source):
-            raise MediaError(f"{source}: an address, and only files are read; download it first")
+            raise MediaError(
+                f"{source}: an address, and only files are read; download it first"
+            )
     whole = " ".join(source.name for source in sources)
     if len(sources) > 1 and os.path.exists(whole):
         raise OptionError(
@@ -79,11 +88,17 @@ def expand_sources(
         )
     if not are_many(sources) and not (photos and sources[0].is_pattern):
         return {sources[0]: ""}
-    if len(sources) == 2 and os.path.isfile(sources[0]) and not os.path.exists(sources[1]):
+    if (
+        len(sources) == 2
+        and os.path.isfile(sources[0])
+        and not os.path.exists(sources[1])
+    ):
         target = Target(sources[1].name)
         is_writable = target.suffix in MUXERS or target.suffix in PICTURE_ENCODERS
         if is_writable and not glob.has_magic(target.name):
-            raise OptionError(f"{target}: no such file; if it is to be written, use `output={target}`")
+            raise OptionError(
+                f"{target}: no such file; if it is to be written, use `output={target}`"
+            )
     # a pattern of the shell may match outputs beside their sources
     outputs = named_outputs(sources)
     files: dict[Source, str] = {}
@@ -97,7 +112,9 @@ def expand_sources(
 
 def _photographs(source: Source) -> str | None:
     """Return why the pictures of a folder or pattern without videos are photographs; None for others."""
-    paths = [path for path, _ in _paths(source, recursive=False)] if source.is_many else []
+    paths = (
+        [path for path, _ in _paths(source, recursive=False)] if source.is_many else []
+    )
     pictures = sorted(filter(is_picture, paths), key=natural_order)
     videos = {path for path in paths if _is_video(path)} - own_outputs(paths).keys()
     is_film = len(pictures) < 2 or bool(videos)
@@ -113,12 +130,26 @@ def notes_on(
     """
     # what is missing or meant differently, while something else can be restored
     for source in sources if len(sources) > 1 else ():
-        if not (source.is_pipe or source.is_pattern or source.is_many or os.path.exists(source)):
+        if not (
+            source.is_pipe
+            or source.is_pattern
+            or source.is_many
+            or os.path.exists(source)
+        ):
             yield source.name, "no such file; the other inputs are restored"
-    named = [source.name for source in sources if os.path.isfile(source) and is_picture(source.name)]
+    named = [
+        source.name
+        for source in sources
+        if os.path.isfile(source) and is_picture(source.name)
+    ]
     if not photos and (pattern := pattern_of(named)):
-        text = f"{len(named)} numbered pictures were named, and each is restored by itself"
-        yield named[0], f"{text}; if they are frames of a video, name '{pattern}' instead"
+        text = (
+            f"{len(named)} numbered pictures were named, and each is restored by itself"
+        )
+        yield (
+            named[0],
+            f"{text}; if they are frames of a video, name '{pattern}' instead",
+        )
     for source in (source for source in sources if source.is_many):
         paths = [path for path, _ in _paths(source, recursive) if os.path.isfile(path)]
         if not (photos or frames) and (why := _photographs(source)):
@@ -126,7 +157,9 @@ def notes_on(
             yield source.name, f"{count} {_AS_PHOTOGRAPHS.format(why)}"
         elif not photos and (note := _note_on_pictures(paths)):
             yield source.name, note
-        yield from ((source.name, note) for note in _notes_on_outputs(own_outputs(paths)))
+        yield from (
+            (source.name, note) for note in _notes_on_outputs(own_outputs(paths))
+        )
         if note := unread(_unknown_files(paths)):
             yield source.name, note
 
@@ -145,9 +178,13 @@ def own_outputs(paths: Sequence[str]) -> dict[str, str]:
     # names come first, so that few files are opened for their tags
     for path in filter(_has_our_suffix, paths):
         if read_tag(Target(path)):
-            outputs[path] = "" if path in origins else "as vidrestore made them, by their tags"
+            outputs[path] = (
+                "" if path in origins else "as vidrestore made them, by their tags"
+            )
         elif path in origins:
-            outputs[path] = "named like outputs of others there; name one alone to restore it"
+            outputs[path] = (
+                "named like outputs of others there; name one alone to restore it"
+            )
     return outputs
 
 
@@ -161,22 +198,32 @@ def _notes_on_outputs(outputs: Mapping[str, str]) -> Iterator[str]:
 def _unknown_files(paths: Sequence[str]) -> list[str]:
     """Return the files that are neither videos nor pictures that can be read, nor our outputs."""
     kinds = VIDEO_SUFFIXES | KINDS.keys()
-    return [path for path in paths if Path(path).suffix.lower() not in kinds and not is_our_output(path)]
+    return [
+        path
+        for path in paths
+        if Path(path).suffix.lower() not in kinds and not is_our_output(path)
+    ]
 
 
 def _note_on_pictures(paths: Sequence[str]) -> str | None:
     """Return a sentence on pictures that are left out or become frames of a video."""
-    videos = len({path for path in paths if _is_video(path)} - own_outputs(paths).keys())
+    videos = len(
+        {path for path in paths if _is_video(path)} - own_outputs(paths).keys()
+    )
     pictures = [path for path in paths if is_picture(path)]
     if videos and pictures:
-        kind = os.path.join(os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}")
+        kind = os.path.join(
+            os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}"
+        )
         return (
             f"{counted_words(videos, 'video')} and {counted_words(len(pictures), 'picture')} are there; only "
             f"videos are restored, '{kind}' names the pictures; with `photos` each is restored, too"
         )
     if len({*map(os.path.dirname, pictures)}) > 1:
         return "pictures in folders below are left out; with `photos` each is restored"
-    if len(pictures) > 1 and not (pattern_of(pictures) and not camera_times(tuple(pictures[:1]))):
+    if len(pictures) > 1 and not (
+        pattern_of(pictures) and not camera_times(tuple(pictures[:1]))
+    ):
         return f"{len(pictures)} pictures are taken for frames of one video; `photos` restores each by itself"
     return None
 
@@ -185,13 +232,17 @@ def named_outputs(sources: Sequence[Source]) -> dict[str, str]:
     """Return the named videos that are outputs of another named video, each with that video: a.denoised.mp4
     if a.mp4 is named, too.
     """
-    return _origins([source.name for source in sources if not source.is_pipe and not source.is_many])
+    return _origins(
+        [source.name for source in sources if not source.is_pipe and not source.is_many]
+    )
 
 
 def _origins(names: Sequence[str]) -> dict[str, str]:
     """Return the names that are those of outputs of another one, each with that."""
     # a name without its suffix is that of a source, and so is the full name
-    videos = {str(Path(name).with_suffix("")): name for name in names} | {name: name for name in names}
+    videos = {str(Path(name).with_suffix("")): name for name in names} | {
+        name: name for name in names
+    }
     origins = {
         name: videos.get(str(Path(name).with_suffix("").with_suffix("")))
         for name in names
@@ -205,7 +256,9 @@ def are_many(sources: Sequence[Source]) -> bool:
     return len(sources) != 1 or sources[0].is_many
 
 
-def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Source, str]]:
+def _expand(
+    source: Source, recursive: bool, photos: bool
+) -> Iterator[tuple[Source, str]]:
     if photos and source.is_pattern and (pictures := source.existing()):
         yield from ((Source(path), "") for path in pictures.values())
         return
@@ -215,7 +268,9 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     paths = _paths(source, recursive)
     outputs = own_outputs([path for path, _ in paths])
     videos = [
-        (path, folder) for path, folder in paths if path not in outputs and _is_video(path, photos=photos)
+        (path, folder)
+        for path, folder in paths
+        if path not in outputs and _is_video(path, photos=photos)
     ]
     if not videos and source.pictures:
         yield source, ""
@@ -230,16 +285,24 @@ def _paths(source: Source, recursive: bool) -> list[tuple[str, str]]:
         return list(_in_folder(source.name, recursive))
     matching = sorted(glob.glob(source.name, recursive=recursive))
     with_thumbnails = _THUMBNAILS in source.path.parts
-    return [(path, "") for path in matching if with_thumbnails or _THUMBNAILS not in Path(path).parts]
+    return [
+        (path, "")
+        for path in matching
+        if with_thumbnails or _THUMBNAILS not in Path(path).parts
+    ]
 
 
 def _no_video_error(source: Source, paths: list[str]) -> MediaError:
     # from the likely mistake to the less likely one; the last that fits is said
     kind = "the folder" if os.path.isdir(source) else "the pattern"
-    expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
+    expected = (
+        "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
+    )
     if any(map(is_picture, paths)):
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
-    if os.path.isdir(source) and any(_is_video(path) for path, _ in _in_folder(source.name, recursive=True)):
+    if os.path.isdir(source) and any(
+        _is_video(path) for path, _ in _in_folder(source.name, recursive=True)
+    ):
         expected = "videos are in folders below: add `recursive`"
     notes = *_notes_on_outputs(own_outputs(paths)), unread(_unknown_files(paths))
     expected = "; ".join(filter(None, notes)) or expected
@@ -250,7 +313,9 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
     """Yield each file in a folder, and below it with `recursive`, and its folder relative to `folder`."""
 
     def unreadable(error: OSError) -> None:
-        raise MediaError(f"{error.filename}: the folder can't be read ({error.strerror})") from error
+        raise MediaError(
+            f"{error.filename}: the folder can't be read ({error.strerror})"
+        ) from error
 
     # folders are changed in place, as os.walk enters those that are left
     for parent, folders, files in os.walk(folder, onerror=unreadable):
@@ -262,12 +327,18 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
 
 def _is_entered(folder: str) -> bool:
     """Return False for folders of small copies, of unfinished work, and hidden ones."""
-    return folder != _THUMBNAILS and not folder.startswith(".") and not folder.endswith(WORK_SUFFIX)
+    return (
+        folder != _THUMBNAILS
+        and not folder.startswith(".")
+        and not folder.endswith(WORK_SUFFIX)
+    )
 
 
 def _is_video(path: str, *, photos: bool = False) -> bool:
     """Return True for a video, or a picture if `photos`, that isn't hidden."""
-    is_one = Path(path).suffix.lower() in VIDEO_SUFFIXES or (photos and is_picture(path))
+    is_one = Path(path).suffix.lower() in VIDEO_SUFFIXES or (
+        photos and is_picture(path)
+    )
     return is_one and os.path.isfile(path) and not Path(path).name.startswith(".")
 
 
@@ -300,7 +371,12 @@ def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
 
 
 def output_for(
-    source: Source, output: str | None, suffix: str, *, is_batch: bool = False, full: bool = False
+    source: Source,
+    output: str | None,
+    suffix: str,
+    *,
+    is_batch: bool = False,
+    full: bool = False,
 ) -> Target:
     """Return the restored video: `output`, or the default name in the folder `output` or beside
     the source. With `full` the name keeps a suffix that can't be written: tape.avi.SUFFIX.mkv.
@@ -313,9 +389,13 @@ def output_for(
         raise OptionError("`output` is empty; give it the name of a file or folder")
     if output is not None and Target(output).is_pipe:
         if is_batch:
-            raise OptionError("several inputs can't go into one pipe; give `output` a folder")
+            raise OptionError(
+                "several inputs can't go into one pipe; give `output` a folder"
+            )
         return Target(output)
-    into_folder = output is not None and (os.path.isdir(output) or output.endswith(("/", os.sep)))
+    into_folder = output is not None and (
+        os.path.isdir(output) or output.endswith(("/", os.sep))
+    )
     if output is not None and not into_folder:
         if is_batch:
             raise OptionError(
@@ -324,11 +404,17 @@ def output_for(
             )
         return Target(output)
     if source.is_pipe:
-        raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
+        raise OptionError(
+            "a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe"
+        )
     # pictures stay pictures, a video keeps its container if that can be written
     with suppress(MediaError) if is_batch else nullcontext():
         if source.pictures:
-            return Target(_pictures_for(source.pictures, output, suffix, is_batch=is_batch, full=full))
+            return Target(
+                _pictures_for(
+                    source.pictures, output, suffix, is_batch=is_batch, full=full
+                )
+            )
     path = source.path
     fits = path.suffix.lower() in MUXERS and _has_encoder(path)
     name = f"{path.name if full and not fits else path.stem}.{suffix}{path.suffix if fits else ANY_CONTAINER}"
@@ -354,7 +440,9 @@ def _has_encoder(path: Path) -> bool:
         return True  # the work on it will raise the error
 
 
-def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, is_batch: bool, full: bool) -> str:
+def _pictures_for(
+    pictures: Pictures, output: str | None, suffix: str, *, is_batch: bool, full: bool
+) -> str:
     """Return the output for pictures: a photo beside a photo, and for frames of a video a pattern of the same
     names, in the folder `output` or in one beside their own. The preview of frames is a video.
     """
@@ -377,4 +465,6 @@ def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, is_bat
         pattern = pattern.with_suffix(".png")
     if output is None:
         return str(folder.with_name(f"{folder.name}.{suffix}") / pattern)
-    return str(Path(output, folder.name, pattern) if is_batch else Path(output, pattern))
+    return str(
+        Path(output, folder.name, pattern) if is_batch else Path(output, pattern)
+    )

@@ -21,11 +21,18 @@ class PlanAhead:
     in the other one with the finished plan.
     """
 
-    def __init__(self, job: Job, on_event: events.Listener, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, job: Job, on_event: events.Listener, finish: Callable[[], None]
+    ) -> None:
         self.timeline = job.plan.timeline
         self.is_finished = False
         self.shows_progress = True  # else only the other events are passed on
-        self._job, self._on_event, self._finish, self._maker = job, on_event, finish, get_ident()
+        self._job, self._on_event, self._finish, self._maker = (
+            job,
+            on_event,
+            finish,
+            get_ident(),
+        )
         self._events = deque[events.Event]()
         self._count = 0  # clips that are planned
         self._error: BaseException | None = None
@@ -46,7 +53,9 @@ class PlanAhead:
         use_one_thread()
         # a clip is counted once it is in the plan as a whole
         try:
-            for count, _ in enumerate(planned_clips_of(self._job, self._events.append), 1):
+            for count, _ in enumerate(
+                planned_clips_of(self._job, self._events.append), 1
+            ):
                 del _  # its frames
                 with self._changed:
                     self._count = count
@@ -75,7 +84,9 @@ class PlanAhead:
         # wake up now and then, to pass on events and to notice a stop
         while not is_decided:
             with self._changed:
-                is_decided = self._changed.wait_for(lambda: self.is_finished or self._count > index, LOOK)
+                is_decided = self._changed.wait_for(
+                    lambda: self.is_finished or self._count > index, LOOK
+                )
             if get_ident() == self._maker:
                 self.pass_on()
             if self._error is not None:

@@ -27,28 +27,43 @@ from vidrestore.media.writing.streams import EVERY_KIND
 from vidrestore.media.writing.writer import VideoWriter
 from vidrestore.pipeline.conversions import enlarged_frame
 from vidrestore.pixels.colour import matrix_of
-from vidrestore.pixels.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
+from vidrestore.pixels.frames import (
+    UNSPECIFIED,
+    Frame,
+    Scale,
+    Span,
+    VideoInfo,
+    enlarged_size,
+)
 from vidrestore.settings.options import RestoreOptions
 
 PREVIEW_TAG = f"vidrestore {PREVIEW_JOB} {__version__}"
-PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictures are often black or a title
+# of the video, where a preview begins: the first pictures are often black or a title
+PLACE = Fraction(1, 3)
 
 
-def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Listener) -> Summary:
+def preview(
+    request: Request, seconds: Fraction, load: StepLoader, on_event: Listener
+) -> Summary:
     """Write `seconds` of the video as before | after, from `start` or a third of the way in; no sound.
 
     Raises VidRestoreError as `vidrestore.restore` does.
     """
     source, output = request.names
     if request.is_piped:
-        raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
+        raise OptionError(
+            "`preview` needs a file to read and a file to write, not a pipe"
+        )
     tag = read_tag(request.output)
     output_tag = PREVIEW_TAG if request.options.tags else None
-    if tag and tag.is_preview and not is_foreign(request.output):  # another excerpt, or other options
+    # another excerpt, or other options
+    if tag and tag.is_preview and not is_foreign(request.output):
         # a preview may replace a preview, never a result
         request = request.with_options(overwrite=True)
     video_only = request.with_options(drop=EVERY_KIND)
-    with check(video_only, load, on_event, find=partial(_span, seconds), locks=False) as job:
+    with check(
+        video_only, load, on_event, find=partial(_span, seconds), locks=False
+    ) as job:
         if isinstance(job, Summary):
             return job
         job.begin(on_event)
@@ -57,7 +72,9 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
         job.warn(writer.warnings, on_event)
         damage = job.damage
     scenes = tuple(job.plan.timeline.scenes)
-    summary = Summary(source, output, writer.frames, time.monotonic() - began, damage, scenes)
+    summary = Summary(
+        source, output, writer.frames, time.monotonic() - began, damage, scenes
+    )
     on_event(summary)
     return summary
 
@@ -67,7 +84,9 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
     video, start = reader.info.video, options.start
     # sound may last longer than the picture
     video_length = None if video.duration is None else video.duration * video.time_base
-    lengths = [length for length in (reader.info.duration, video_length) if length is not None]
+    lengths = [
+        length for length in (reader.info.duration, video_length) if length is not None
+    ]
     if start is None and lengths:
         start = max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds))
     return find_span(reader, start, seconds)
@@ -84,7 +103,9 @@ def _write_pairs(job: Job, tag: str | None) -> VideoWriter:
     def pairs(restored: Iterator[Frame]) -> Iterator[Frame]:
         video = job.info.video
         for after in restored:
-            yield side_by_side(enlarged_frame(sources.popleft(), video, scale), after, video)
+            yield side_by_side(
+                enlarged_frame(sources.popleft(), video, scale), after, video
+            )
 
     write_frames(job.restored(_tee(job.decoded(), sources)), writer, pairs)
     return writer
@@ -110,12 +131,16 @@ def side_by_side_info(info: SourceInfo, scale: Scale) -> SourceInfo:
     if video.format.family == "yuv" and video.colour.matrix == UNSPECIFIED:
         video = replace(
             video,
-            colour=replace(video.colour, matrix=matrix_of(video.format, video.colour, lines)),
+            colour=replace(
+                video.colour, matrix=matrix_of(video.format, video.colour, lines)
+            ),
         )
     axis, _ = _orientation(video)
     streams = tuple(stream for stream in info.streams if stream.index == video.index)
     video = replace(video, width=width * (1 + axis), height=height * (2 - axis))
-    return replace(info, path=PIPE, video=video, streams=streams, chapters=0, metadata={})
+    return replace(
+        info, path=PIPE, video=video, streams=streams, chapters=0, metadata={}
+    )
 
 
 def _orientation(video: VideoInfo) -> tuple[int, bool]:
@@ -135,13 +160,20 @@ def side_by_side(before: Frame, after: Frame, video: VideoInfo) -> Frame:
     # stored rows and columns may be turned when the picture is shown
     pixels, (axis, backwards) = video.format, _orientation(video)
     height, width = before.planes[0].shape
-    height, width = _multiple(height, pixels.chroma_height_shift), _multiple(width, pixels.chroma_width_shift)
-    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    height, width = (
+        _multiple(height, pixels.chroma_height_shift),
+        _multiple(width, pixels.chroma_width_shift),
+    )
+    sizes = [
+        pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)
+    ]
     first, second = (after, before) if backwards else (before, after)
     pairs = zip(first.planes, second.planes, sizes, strict=True)
     planes = []
     for one, other, (rows, columns) in pairs:
-        planes.append(np.concatenate([one[:rows, :columns], other[:rows, :columns]], axis=axis))
+        planes.append(
+            np.concatenate([one[:rows, :columns], other[:rows, :columns]], axis=axis)
+        )
     return replace(after, planes=tuple(planes))
 
 

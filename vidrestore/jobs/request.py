@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from vidrestore.errors import OptionError
 from vidrestore.files.regular import digest
 from vidrestore.media.formats.source import Source, SourceIdentity, Target
-from vidrestore.settings.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
+from vidrestore.settings.options import (
+    DENOISE,
+    ENLARGE,
+    RestoreOptions,
+    Scope,
+    values_of,
+)
 from vidrestore.settings.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -37,7 +43,11 @@ class Step:
     @property
     def measures_input(self) -> bool:
         """True if the network depends on what the coder took, which isn't given."""
-        return self.task in ENLARGE and self.options.input == "auto" and self.options.model is None
+        return (
+            self.task in ENLARGE
+            and self.options.input == "auto"
+            and self.options.model is None
+        )
 
     @property
     def removes_loss(self) -> bool:
@@ -58,7 +68,9 @@ class LoadedSteps:
     def __init__(self) -> None:
         self._loaded: list[tuple[dict[str, Any], Restorer]] = []
 
-    def __call__(self, step: Step, begin: Callable[[], None] = lambda: None) -> Restorer:
+    def __call__(
+        self, step: Step, begin: Callable[[], None] = lambda: None
+    ) -> Restorer:
         """Return the restorer of a step; `begin` is called before it is loaded."""
         key = {"task": step.task} | values_of(step.options, "pixels", "machine")
         # a step that differs only by files has the same network
@@ -75,7 +87,9 @@ def check_steps(steps: Sequence[Step]) -> None:
     if not steps:
         raise OptionError("no step was given; expected tasks such as denoise,deblur,sr")
     if sum(step.task in ENLARGE for step in steps) > 1:
-        raise OptionError("sr can be one of the steps once: its output is four times larger at most")
+        raise OptionError(
+            "sr can be one of the steps once: its output is four times larger at most"
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +112,9 @@ class Request:
 
     def with_options(self, **values: Any) -> Request:
         """Return the same request with other values of some options, in every step."""
-        return replace(self, steps=tuple(step.with_options(**values) for step in self.steps))
+        return replace(
+            self, steps=tuple(step.with_options(**values) for step in self.steps)
+        )
 
     @property
     def names(self) -> tuple[str, str]:
@@ -113,7 +129,10 @@ class Request:
     def name(self) -> str:
         """A short name for the tasks and the options that alter the file, the same for any source."""
         scopes: tuple[Scope, ...] = ("pixels", "file", "streams")
-        names = [digest({"task": step.task} | plain_options(step.options, *scopes)) for step in self.steps]
+        names = [
+            digest({"task": step.task} | plain_options(step.options, *scopes))
+            for step in self.steps
+        ]
         return digest({"steps": names}) if len(names) > 1 else names[0]
 
     def job(self, source: SourceIdentity) -> str:
@@ -139,7 +158,9 @@ class Request:
                     weights[model] = sha256_of(Path(model))
             else:
                 weights |= {
-                    card.name: card.sha256 for card in cards if card.suits(task) or card.name == model
+                    card.name: card.sha256
+                    for card in cards
+                    if card.suits(task) or card.name == model
                 }
         return digest({"request": self.name, **source, "weights": weights})
 
@@ -157,4 +178,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in asdict(value).items()}
     if isinstance(value, float) and value.is_integer():
         return int(value)  # 20 and 20.0 mean the same
-    return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)
+    return (
+        value
+        if value is None or isinstance(value, (str, int, float, dict))
+        else str(value)
+    )

@@ -29,7 +29,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, PlanError
-from vidrestore.files.atomic import LONGEST_NAME, remove_all_partials, remove_partials, replacing, sync_folder
+from vidrestore.files.atomic import (
+    LONGEST_NAME,
+    remove_all_partials,
+    remove_partials,
+    replacing,
+    sync_folder,
+)
 from vidrestore.files.locks import LocksRefusedError, locked
 from vidrestore.files.regular import (
     LARGEST_PLAN,
@@ -51,7 +57,9 @@ if TYPE_CHECKING:
 VERSION = 7
 ATTEMPTS = 100  # tries to make the folder while others remove it
 LOCK = "job.lock"
-_OURS = re.compile(r"\d{8}-\d{8}\.segment|(job|plan)\.json|(job|\d+-\d+)\.lock|\.[0-9a-f.]+\.partial")
+_OURS = re.compile(
+    r"\d{8}-\d{8}\.segment|(job|plan)\.json|(job|\d+-\d+)\.lock|\.[0-9a-f.]+\.partial"
+)
 _RECORDS = {
     "job": stored(version=int, identity=dict, overwrite=bool),
     "plan": stored(name=str, timeline=dict, damage=str | None, restarted=bool),
@@ -78,9 +86,13 @@ class WorkFolder:
         self.path = self.output.with_name(name)
         if work_dir is not None:  # which outputs of several folders share
             if not os.path.isdir(work_dir):
-                raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")
+                raise MediaError(
+                    f"{work_dir}: the folder for the work does not exist; create it first"
+                )
             place = str(self.place.parent) + os.sep + self.output.name
-            self.path = Path(work_dir, _short(f"{self.output.name}.{_hash(place)}{WORK_SUFFIX}"))
+            self.path = Path(
+                work_dir, _short(f"{self.output.name}.{_hash(place)}{WORK_SUFFIX}")
+            )
         self.lock_place = self.place  # the folder of the lock that is held
         self.warnings: list[str] = []  # about broken files, and a share without locks
 
@@ -94,7 +106,11 @@ class WorkFolder:
 
     def finished(self) -> list[Bounds]:
         """Return the bounds of the segments that exist, in order; they are not checked."""
-        names = [path.stem for path in self.path.glob("*.segment") if _OURS.fullmatch(path.name)]
+        names = [
+            path.stem
+            for path in self.path.glob("*.segment")
+            if _OURS.fullmatch(path.name)
+        ]
         bounds = []
         for name in names:
             first, _, stop = name.partition("-")
@@ -149,7 +165,8 @@ class WorkFolder:
             _make_own(self.path)
         except OSError as error:
             raise write_problem(str(self.path), error) from error
-        for path in self.path.iterdir():  # what such a folder holds is not ours to remove
+        # what such a folder holds is not ours to remove
+        for path in self.path.iterdir():
             if _OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
                 raise MediaError(
                     f"{path}: a folder, but vidrestore writes a file of this name; move it away, or "
@@ -173,7 +190,9 @@ class WorkFolder:
                 refusals.append(error)
         if shared:
             raise refusals[0]
-        self.warnings.append(f"{refusals[0]}. The work goes on without: start no other run of this output")
+        self.warnings.append(
+            f"{refusals[0]}. The work goes on without: start no other run of this output"
+        )
 
     def shard_locked(self, number: int, count: int) -> AbstractContextManager[None]:
         """Lock one of `count` parts of the job. Raises BusyError if another process has it."""
@@ -209,11 +228,15 @@ class WorkFolder:
         # one of another version, or of none that is known
         if before is not None and before.get("version") != VERSION:
             raise DifferentJobError(
-                f"{self.path}: begun by another version of vidrestore", "; add `restart` to start over"
+                f"{self.path}: begun by another version of vidrestore",
+                "; add `restart` to start over",
             )
         # no record, or one without what this job needs: nothing there can be trusted
-        if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
-            self._discard(lambda name: name.endswith((".segment", ".json")))  # their job is unknown
+        if before is None or any(
+            type(before.get(key)) is not type(fact) for key, fact in facts.items()
+        ):
+            # their job is unknown
+            self._discard(lambda name: name.endswith((".segment", ".json")))
             content = {"version": VERSION, "identity": identity, "overwrite": overwrite}
             self.write("job", before := {**content, **dropped, **facts})
             return before
@@ -239,7 +262,9 @@ class WorkFolder:
         path = self.path / f"{name}.json"
         # the content is checked as a stranger's
         try:
-            content = read_object(path, _RECORDS[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+            content = read_object(
+                path, _RECORDS[name], LARGEST_PLAN if name == "plan" else MEGABYTE
+            )
             if content.pop("checksum", None) != digest(content):
                 raise ValueError("its checksum is wrong")
             return content
@@ -249,12 +274,16 @@ class WorkFolder:
             self.note_broken(name, error)
             return None
         except OSError as error:
-            raise MediaError(f"{path}: can't be read ({error.strerror}); remove it") from error
+            raise MediaError(
+                f"{path}: can't be read ({error.strerror}); remove it"
+            ) from error
 
     def note_broken(self, name: str, error: ValueError) -> None:
         """Add a warning that `name`.json doesn't have the content that it should have."""
         path = self.path / f"{name}.json"
-        warning = f"{path}: not as vidrestore wrote it ({error}); the work is done again"
+        warning = (
+            f"{path}: not as vidrestore wrote it ({error}); the work is done again"
+        )
         if warning not in self.warnings:
             self.warnings.append(warning)
 
@@ -263,7 +292,9 @@ class WorkFolder:
         target = self.path / f"{name}.json"
         try:
             with replacing(target, private=True) as file:
-                file.write(json.dumps({**content, "checksum": digest(content)}).encode())
+                file.write(
+                    json.dumps({**content, "checksum": digest(content)}).encode()
+                )
             sync_folder(self.path)
         except OSError as error:
             raise write_problem(str(target), error) from error
@@ -284,7 +315,8 @@ class WorkFolder:
     def _discard(self, unwanted: Callable[[str], bool]) -> None:
         for path in list(self.path.iterdir()):
             if _OURS.fullmatch(path.name) and unwanted(path.name):
-                with suppress(OSError):  # harmless: what stays is of another job, or is removed later
+                # harmless: what stays is of another job, or is removed later
+                with suppress(OSError):
                     path.unlink()
 
 
@@ -314,7 +346,9 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str = "") -> Iterator[str]:
+def _differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], inside: str = ""
+) -> Iterator[str]:
     for key in sorted({*before, *now}):
         old, new, name = before.get(key), now.get(key), f"{inside}{key}"
         if isinstance(old, dict) and isinstance(new, dict):

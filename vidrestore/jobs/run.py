@@ -16,15 +16,35 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack
 
 from vidrestore.errors import MediaError, OutputExistsError, VidRestoreError
 from vidrestore.event_log import Logged
-from vidrestore.events import Event, Failed, Listener, Started, Summary, Warned, ignore_event
+from vidrestore.events import (
+    Event,
+    Failed,
+    Listener,
+    Started,
+    Summary,
+    Warned,
+    ignore_event,
+)
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
 from vidrestore.jobs.naming import is_our_output, output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.media.formats.source import PIPE, Source, Target, is_picture, standard_input
+from vidrestore.media.formats.source import (
+    PIPE,
+    Source,
+    Target,
+    is_picture,
+    standard_input,
+)
 from vidrestore.media.reading.reader import VideoReader, expected_frames, find_span
-from vidrestore.media.writing.finished import Tag, broken_output, is_foreign, read_tag, stump
+from vidrestore.media.writing.finished import (
+    Tag,
+    broken_output,
+    is_foreign,
+    read_tag,
+    stump,
+)
 from vidrestore.pixels.frames import Span
 from vidrestore.settings.options import RestoreKeywords, RestoreOptions, chosen_options
 from vidrestore.settings.tasks import TASKS
@@ -77,11 +97,15 @@ def restore(
     return restore_request(request, on_event=Logged(on_event or ignore_event))
 
 
-def request_for(source: str | os.PathLike[str], output: str | os.PathLike[str] | None, step: Step) -> Request:
+def request_for(
+    source: str | os.PathLike[str], output: str | os.PathLike[str] | None, step: Step
+) -> Request:
     """Return the request for a file, whose output by default is beside it."""
     video = Source.of(source)
     suffix = suffix_of(step.task, step.options)
-    target = output_for(video, None if output is None else Target.of(output).name, suffix)
+    target = output_for(
+        video, None if output is None else Target.of(output).name, suffix
+    )
     target.make_folder()
     return Request(video, target, (step,))
 
@@ -100,8 +124,13 @@ def restore_request(
     # a container on standard input must be stored; y4m is read as it comes
     if request.source.is_pipe and is_container():
         options = request.options
-        request.output.check(request.source, overwrite=options.overwrite, cfr=options.cfr)
-        with spooled(request, on_event) as (stored, listener), open_job(stored, load) as job:
+        request.output.check(
+            request.source, overwrite=options.overwrite, cfr=options.cfr
+        )
+        with (
+            spooled(request, on_event) as (stored, listener),
+            open_job(stored, load) as job,
+        ):
             return replace(_stream(job, listener), source=str(request.source))
     # else a file, whose work can be resumed
     with check(request, load, on_event) as job:
@@ -145,7 +174,8 @@ def check(
         try:
             left = earlier_summary(request, on_event, folder)
         except OutputExistsError:
-            with open_job(request, load, find):  # an option that is wrong in any case is said first
+            # an option that is wrong in any case is said first
+            with open_job(request, load, find):
                 raise
         if isinstance(left, Summary):
             yield left
@@ -175,8 +205,19 @@ def earlier_summary(
         if not problem:
             if folder:
                 folder.remove()
-            on_event(Started(*request.names, request.steps[0].task, device=request.options.device))
-            summary = Summary(*request.names, tag.frames, 0.0, tag.damage, reused=tag.frames, before=True)
+            on_event(
+                Started(
+                    *request.names, request.steps[0].task, device=request.options.device
+                )
+            )
+            summary = Summary(
+                *request.names,
+                tag.frames,
+                0.0,
+                tag.damage,
+                reused=tag.frames,
+                before=True,
+            )
             on_event(summary)
             return summary
     # one without: a job that was begun here, or an empty or broken file of ours
@@ -205,7 +246,9 @@ def _own_stump(output: Target) -> str | None:
         return None
     if is_our_output(output.name) or not output.path.stat().st_size:
         return problem
-    raise MediaError(f"{output}: already exists, but {problem}; remove it, or add `overwrite` to replace it")
+    raise MediaError(
+        f"{output}: already exists, but {problem}; remove it, or add `overwrite` to replace it"
+    )
 
 
 def _maker(request: Request, tag: Tag) -> Literal["this", "former"] | None:
@@ -229,17 +272,25 @@ def _maker(request: Request, tag: Tag) -> Literal["this", "former"] | None:
 
 
 @contextmanager
-def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | None = None) -> Iterator[Job]:
+def open_job(
+    request: Request, load: StepLoader | None = None, find: FindSpan | None = None
+) -> Iterator[Job]:
     """Open the source, check what depends on it, load the model last, and yield the job: the part of `check`
     that helpers of another process need, too.
     """
     # decoders measure losses only where a step will ask for them
     steps, options = request.steps, request.options
     measures = any(step.measures_noise or step.measures_input for step in steps)
-    measures |= is_picture(request.source.name) and any(step.removes_loss for step in steps)
+    measures |= is_picture(request.source.name) and any(
+        step.removes_loss for step in steps
+    )
     with VideoReader.of(request.source, options, losses=measures) as reader:
         reader.refuse_interlaced("`scan` makes it progressive")
-        span = find(reader, options) if find else find_span(reader, options.start, options.duration)
+        span = (
+            find(reader, options)
+            if find
+            else find_span(reader, options.start, options.duration)
+        )
         from vidrestore.cores import one_thread  # loads torch, which takes seconds
         from vidrestore.jobs.job import job_of
 
@@ -281,13 +332,28 @@ def _stream(job: Job, on_event: Listener) -> Summary:
     job.announce_plan(total, on_event)
     began = time.monotonic()
     writer = job.writer()
-    write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
+    write_frames(
+        job.restored(),
+        writer,
+        lambda frames: job.watched(frames, "restore", total, on_event),
+    )
     job.warn(writer.warnings, on_event)
-    return finish(job, began, damage_summary(job.damage, writer.damage), job.steps.retried, on_event)
+    return finish(
+        job,
+        began,
+        damage_summary(job.damage, writer.damage),
+        job.steps.retried,
+        on_event,
+    )
 
 
 def finish(
-    job: Job, began: float, damage: str | None, retried: int, on_event: Listener, reused: int = 0
+    job: Job,
+    began: float,
+    damage: str | None,
+    retried: int,
+    on_event: Listener,
+    reused: int = 0,
 ) -> Summary:
     """Warn of what the user should know about the result; return its summary, the last event."""
     # the same facts for files and for pipes
@@ -313,7 +379,10 @@ def finish(
 
 
 def result_warnings(
-    frames: int, scenes: Sequence[Scene], retried: int, changes: Iterable[tuple[str, Changes]]
+    frames: int,
+    scenes: Sequence[Scene],
+    retried: int,
+    changes: Iterable[tuple[str, Changes]],
 ) -> Iterator[str]:
     """Yield warnings about clips restored twice, frames left as they are, and noise that may be wrong."""
     if retried:
@@ -354,9 +423,18 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
 
     Raises MediaError if there is no room; errors in the block name "-", too.
     """
-    output_folder = gettempdir() if request.output.is_pipe else str(request.output.absolute().path.parent)
+    output_folder = (
+        gettempdir()
+        if request.output.is_pipe
+        else str(request.output.absolute().path.parent)
+    )
     folder = request.options.work_dir or output_folder
-    on_event(Warned(PIPE, f"not y4m: stored in {folder} first, as containers are read more than once"))
+    on_event(
+        Warned(
+            PIPE,
+            f"not y4m: stored in {folder} first, as containers are read more than once",
+        )
+    )
     target = Path(folder) / "stdin"  # a partial file, which never gets this name
     try:
         remove_partials(target)  # a killed run left one, as large as its input

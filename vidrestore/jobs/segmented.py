@@ -40,7 +40,12 @@ from vidrestore.media.formats.source import NUMBERED_PICTURES
 from vidrestore.media.reading.reader import expected_frames
 from vidrestore.media.writing.muxer import Muxer
 from vidrestore.media.writing.picture_writer import PictureFiles
-from vidrestore.media.writing.segment_file import SegmentFacts, SegmentWriter, check_segment, join_segments
+from vidrestore.media.writing.segment_file import (
+    SegmentFacts,
+    SegmentWriter,
+    check_segment,
+    join_segments,
+)
 from vidrestore.pipeline.plan import Timeline
 from vidrestore.pixels.clips import Bounds, owners
 from vidrestore.pixels.frames import Frame, VideoInfo
@@ -69,7 +74,9 @@ def frame_count(segments: Iterable[Segment]) -> int:
     return sum(segment.stop - segment.first for segment in segments)
 
 
-def segments_of(timeline: Timeline, length: int, clips: Iterable[int] | None = None) -> Iterator[Segment]:
+def segments_of(
+    timeline: Timeline, length: int, clips: Iterable[int] | None = None
+) -> Iterator[Segment]:
     """Yield the segments of a plan: of `length` frames or a little more, or of half as many if a scene ends
     there. Each depends on the plan up to its end, so the plan may grow: then `clips` yields the indices of
     its clips, until it is finished.
@@ -103,7 +110,13 @@ class SegmentedWork:
     """A checked job and its work folder, which must be locked."""
 
     def __init__(
-        self, job: Job, folder: WorkFolder, on_event: Listener, name: str, *, overwrite: bool
+        self,
+        job: Job,
+        folder: WorkFolder,
+        on_event: Listener,
+        name: str,
+        *,
+        overwrite: bool,
     ) -> None:
         """Use `begin` instead; `name` is the digest of the identity of the job."""
         self.job, self.folder, self.on_event, self.name = job, folder, on_event, name
@@ -116,7 +129,9 @@ class SegmentedWork:
         self._checked: dict[Path, SegmentFacts] = {}
 
     @classmethod
-    def begin(cls, job: Job, folder: WorkFolder, on_event: Listener, *, shared: bool = False) -> Self:
+    def begin(
+        cls, job: Job, folder: WorkFolder, on_event: Listener, *, shared: bool = False
+    ) -> Self:
         """Resume what is in the folder, or begin the job there; if it is `shared`, other processes work on
         it, too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
         """
@@ -127,7 +142,12 @@ class SegmentedWork:
         facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
         facts["clips"] = [[stage.length, stage.overlap] for stage in stages]
         begin = partial(
-            folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite
+            folder.begin,
+            identity,
+            facts,
+            options.drop,
+            shared=shared,
+            overwrite=options.overwrite,
         )
         # the folder of another job is discarded only for an output that is to be replaced
         try:
@@ -138,11 +158,14 @@ class SegmentedWork:
             on_event(Warned(job.info.path, f"{error.difference}; it was discarded"))
             began = begin(restart=True)
         # its own settings, then its plan if it has one
-        for stage, (length, overlap) in zip(stages, began["clips"], strict=True):  # memory may be other now
+        # memory may be other now
+        for stage, (length, overlap) in zip(stages, began["clips"], strict=True):
             stage.length, stage.overlap = length, overlap
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
-        work = cls(job, folder, on_event, digest(identity), overwrite=began["overwrite"])
+        work = cls(
+            job, folder, on_event, digest(identity), overwrite=began["overwrite"]
+        )
         work._load_plan()
         job.warn(folder.warnings, on_event)
         return work
@@ -180,10 +203,15 @@ class SegmentedWork:
         """Write the plan, which is finished, to the folder. Raises MediaError if it has no frames."""
         job = self.job
         if not job.plan.timeline.pts:
-            raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
+            raise MediaError(
+                f"{job.plan.output}: no frame was written, so there is no output"
+            )
         # what a later run needs of this pass over the video
         content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
-        facts = {"damage": job.damage, "restarted": bool(job.reader.restarts or job.reader.mended)}
+        facts = {
+            "damage": job.damage,
+            "restarted": bool(job.reader.restarts or job.reader.mended),
+        }
         self.folder.write("plan", content | facts)
         self._set_facts(facts)
 
@@ -240,7 +268,9 @@ class SegmentedWork:
 
     def _check(self, stop: int) -> None:
         """Check the finished segments up to a frame; remove those that are broken."""
-        while not all(self._is_whole(bounds) for bounds in self._finished() if bounds[1] <= stop):
+        while not all(
+            self._is_whole(bounds) for bounds in self._finished() if bounds[1] <= stop
+        ):
             pass
 
     def _is_whole(self, bounds: Bounds) -> bool:
@@ -253,7 +283,9 @@ class SegmentedWork:
             if facts.label == self._label(bounds):
                 self._checked[path] = facts
                 return True
-            problem = f"{path}: made for another part of the video; it is restored again"
+            problem = (
+                f"{path}: made for another part of the video; it is restored again"
+            )
         except MediaError as error:
             problem = str(error)
         self.on_event(Warned(self.job.info.path, problem))
@@ -269,7 +301,9 @@ class SegmentedWork:
         """Return the label of a segment, unique to its video and part: frames, times and noise."""
         # a segment made by another plan has other times or noise
         timeline, (first, stop) = self.job.plan.timeline, bounds
-        times = array("q", chain(timeline.pts[first:stop], timeline.durations[first:stop]))
+        times = array(
+            "q", chain(timeline.pts[first:stop], timeline.durations[first:stop])
+        )
         owned = owners(timeline.bounds, first, stop)
         clips = timeline.clips[owned.start : owned.stop]
         sigmas = [(clip.first, clip.stop, clip.sigma, clip.coding) for clip in clips]
@@ -279,7 +313,8 @@ class SegmentedWork:
     def run(self) -> None:
         """Plan, and restore what is missing. Raises VidRestoreError; segments that are finished stay."""
         self.check_output()
-        if self.is_planned or self.job.steps.later:  # whose clips follow from the finished plan
+        # whose clips follow from the finished plan
+        if self.is_planned or self.job.steps.later:
             self.plan()
             self.restore(self.missing())
         else:
@@ -305,7 +340,9 @@ class SegmentedWork:
                 def total() -> int | None:
                     return None if self.total is None else max(0, self.total - reused)
 
-                frames = counted(restored, job.info.path, total, "restore", self.on_event)
+                frames = counted(
+                    restored, job.info.path, total, "restore", self.on_event
+                )
                 # a part is restored as soon as its segment is planned
                 while part is not None:
                     parts.append(part)
@@ -342,7 +379,9 @@ class SegmentedWork:
         count = frame_count(segments)
         self.announce(count)
         with closing(self._frames(segments)) as restored:
-            frames = counted(restored, self.job.info.path, count, "restore", self.on_event)
+            frames = counted(
+                restored, self.job.info.path, count, "restore", self.on_event
+            )
             for segment in segments:
                 self._write(frames, segment)
             next(frames, None)  # no frame is left, but the progress ends
@@ -354,7 +393,9 @@ class SegmentedWork:
         damaged = self.source_damage is not None
         # neighbours are restored as one, for fewer clips
         for run in consecutive(segments):
-            part = self.job.restored_part(run[0].first, run[-1].stop, from_start=damaged)
+            part = self.job.restored_part(
+                run[0].first, run[-1].stop, from_start=damaged
+            )
             with closing(part) as frames:
                 yield from frames
 
@@ -366,7 +407,8 @@ class SegmentedWork:
             began = time.monotonic()
             with self._writer((first, segment.stop)) as writer:
                 for frame in islice(frames, segment.stop - first):
-                    frame.duration = durations[first + writer.frames]  # a decoder's last depends on its start
+                    # a decoder's last depends on its start
+                    frame.duration = durations[first + writer.frames]
                     with delayed_signals():
                         writer.write(frame)
                     if self._is_full(began, first, writer.frames):
@@ -374,8 +416,12 @@ class SegmentedWork:
                 else:
                     # fewer frames than planned came from the decoder
                     if writer.frames != (expected := segment.stop - first):
-                        problem = f"frame {first} and on: {writer.frames} of {expected} came"
-                        raise PlanError(f"{self.job.info.path}, {problem}; has the source changed?")
+                        problem = (
+                            f"frame {first} and on: {writer.frames} of {expected} came"
+                        )
+                        raise PlanError(
+                            f"{self.job.info.path}, {problem}; has the source changed?"
+                        )
             first += writer.frames
 
     def _is_full(self, began: float, first: int, frames: int) -> bool:
@@ -396,8 +442,11 @@ class SegmentedWork:
         path = self.folder.segment(bounds)
         writer = None
         try:
-            with delayed_signals():  # Ctrl-C while the file is begun would leave it behind
-                writer = SegmentWriter(path, job.output_info, job.plan.encoder, first=bounds[0])
+            # Ctrl-C while the file is begun would leave it behind
+            with delayed_signals():
+                writer = SegmentWriter(
+                    path, job.output_info, job.plan.encoder, first=bounds[0]
+                )
             try:
                 yield writer
             except (KeyboardInterrupt, Cancelled):
@@ -422,10 +471,13 @@ class SegmentedWork:
     def check_output(self) -> None:
         """Check that the output can be begun, and that there is room for it. Raises MediaError."""
         # an output that came since is refused before work, not after
-        if not (self.overwrite or (self.is_planned and not self.unfinished())):  # it came since the job began
+        # it came since the job began
+        if not (self.overwrite or (self.is_planned and not self.unfinished())):
             self.job.request.output.check(self.job.request.source, overwrite=False)
         self._joined().abort()
-        least = least_size(self.job.output_info.video, self.job.plan.encoder, self.total or 0)
+        least = least_size(
+            self.job.output_info.video, self.job.plan.encoder, self.total or 0
+        )
         check_space(self.folder, least)
 
     def join(self) -> tuple[str, ...]:
@@ -437,7 +489,9 @@ class SegmentedWork:
         # nothing may be missing, and the source must be that of the plan
         job, timeline = self.job, self.job.plan.timeline
         if missing := self.missing():
-            raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
+            raise PlanError(
+                f"{self.folder.path}: {len(missing)} segments are missing; restore them first"
+            )
         if job.request.source.identity() != job.plan.source:
             raise PlanError(
                 f"{job.info.path}: the source has changed since the work began; run again with `restart`"
@@ -445,7 +499,9 @@ class SegmentedWork:
         # then all packets into one file, with the streams that are copied
         joined = self._joined()
         try:
-            files = [(self.folder.segment(bounds), bounds[0]) for bounds in self._finished()]
+            files = [
+                (self.folder.segment(bounds), bounds[0]) for bounds in self._finished()
+            ]
             segments = [(path, first, self._checked[path]) for path, first in files]
             times = zip(timeline.pts, timeline.durations, strict=True)
             joining = join_segments(joined, segments, times)
@@ -466,7 +522,12 @@ class SegmentedWork:
         if plan.encoder.container == NUMBERED_PICTURES:
             drop, output = job.options.drop, job.request.output
             return PictureFiles(
-                output, job.output_info, plan.encoder, drop, overwrite=self.overwrite, tag=tag
+                output,
+                job.output_info,
+                plan.encoder,
+                drop,
+                overwrite=self.overwrite,
+                tag=tag,
             )
         return Muxer(
             plan.output,
@@ -486,7 +547,9 @@ def least_size(video: VideoInfo, encoder: EncoderChoice, frames: int) -> int:
     height, width, pixels = video.height, video.width, video.format
     if not (encoder.lossless or encoder.encoder == "ffv1"):
         return int(frames * height * width * LEAST_LOSSY / 8)
-    sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
+    sizes = (
+        pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)
+    )
     samples = sum(rows * columns for rows, columns in sizes)
     return int(frames * samples * (1 if pixels.depth == 8 else 2) * LEAST_LOSSLESS)
 
@@ -502,7 +565,11 @@ def check_space(folder: WorkFolder, least: int) -> None:
         demands = {work: 2 * least - folder.size()}
     for place, demand in demands.items():
         if (free := shutil.disk_usage(place).free) < demand:
-            why = ", as joining needs twice the output's size" if len(demands) == 1 else ""
+            why = (
+                ", as joining needs twice the output's size"
+                if len(demands) == 1
+                else ""
+            )
             raise MediaError(
                 f"{place}: {free / 1e6:.1f} MB free, but at least {demand / 1e6:.1f} MB are needed{why}; "
                 "free some, or choose another place with `output` or `work_dir`"

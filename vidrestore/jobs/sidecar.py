@@ -18,7 +18,13 @@ from vidrestore import __version__
 from vidrestore.errors import MediaError
 from vidrestore.events import Event, Listener, Planned, Started, Summary, Warned, plain
 from vidrestore.files.atomic import write_whole
-from vidrestore.files.regular import LARGEST_PLAN, open_regular, parse_object, read_limited, stored
+from vidrestore.files.regular import (
+    LARGEST_PLAN,
+    open_regular,
+    parse_object,
+    read_limited,
+    stored,
+)
 from vidrestore.jobs.request import Request, plain_options
 from vidrestore.media.formats.source import MUXERS, Source, Target
 from vidrestore.media.writing.finished import unfinished_output
@@ -73,15 +79,24 @@ def sidecar_path(output: str) -> Path:
 
 def write_sidecar(path: Path, content: Mapping[str, Any]) -> None:
     """Write the `sidecar_content` to a file. Raises MediaError."""
-    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+    write_whole(
+        path,
+        json.dumps(content, indent=1, ensure_ascii=False).encode(
+            "utf-8", "backslashreplace"
+        ),
+    )
 
 
-def sidecar_content(path: Path, request: Request, record: Record, command: str) -> dict[str, Any]:
+def sidecar_content(
+    path: Path, request: Request, record: Record, command: str
+) -> dict[str, Any]:
     """Return the content of a sidecar at `path` for a finished restoration. Raises MediaError."""
     events = record.events
     finished = next(event for event in events if isinstance(event, Summary))
     # a finished job is known from its tag, without a plan
-    planned = next((event.details for event in events if isinstance(event, Planned)), {})
+    planned = next(
+        (event.details for event in events if isinstance(event, Planned)), {}
+    )
     done = finished.to_dict()
     values = {
         "sidecar": SCHEMA,
@@ -91,7 +106,10 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
         "began": events[0].time,
         "ended": events[-1].time,
         "steps": [
-            {"task": step.task, "options": plain_options(step.options, "pixels", "file", "streams")}
+            {
+                "task": step.task,
+                "options": plain_options(step.options, "pixels", "file", "streams"),
+            }
             for step in request.steps
         ],
         "plan": planned,
@@ -99,7 +117,8 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
         "warnings": record.warnings,
         **({} if planned else {"lacks": LACKS}),
         "result": _described(path, finished.output),
-        "done": {name: done[name] for name in ("frames", "seconds", "damage")} | done["details"],
+        "done": {name: done[name] for name in ("frames", "seconds", "damage")}
+        | done["details"],
     }
     content: dict[str, Any] = plain(values)
     return content
@@ -154,7 +173,11 @@ def read_sidecar(path: Path) -> Recorded:
         raise MediaError(f"{where} ({error})") from error
     except OSError as error:
         raise MediaError(f"{path}: can't be read ({error.strerror})") from error
-    fields = {name: content[name] for name in ("sidecar", "source", "result") if name in content}
+    fields = {
+        name: content[name]
+        for name in ("sidecar", "source", "result")
+        if name in content
+    }
     return checked(Recorded, fields, where, MediaError)
 
 
@@ -189,10 +212,16 @@ def record_is_of(sidecar: Path, output: str) -> bool:
 
 def _verified_folder(folder: Path) -> Iterator[tuple[bool, str]]:
     """Verify the sidecars in a folder and below, and name what the list of its batch didn't finish."""
-    sidecars = sorted(path for path in folder.rglob(f"*{SIDECAR_SUFFIX}") if not path.name.startswith("."))
+    sidecars = sorted(
+        path
+        for path in folder.rglob(f"*{SIDECAR_SUFFIX}")
+        if not path.name.startswith(".")
+    )
     lists = [path for path in (folder / BATCH_LIST,) if path.is_file()]
     if not sidecars and not lists:
-        raise MediaError(f"{folder}: no sidecar (*{SIDECAR_SUFFIX}) is in it or below; `sidecar` writes them")
+        raise MediaError(
+            f"{folder}: no sidecar (*{SIDECAR_SUFFIX}) is in it or below; `sidecar` writes them"
+        )
     for sidecar in sidecars:
         yield from _verified_or_problem(sidecar)
     for path in lists:
@@ -206,9 +235,15 @@ def _verified_batch(path: Path) -> Iterator[tuple[bool, str]]:
             yield check
         elif output := entry["output"]:
             # the output as it was named, or beside the list, where the folder was moved
-            places = (Path(output), path.parent / output, path.parent / Path(output).name)
+            places = (
+                Path(output),
+                path.parent / output,
+                path.parent / Path(output).name,
+            )
             sidecars = [sidecar_path(str(place)) for place in places]
-            yield from _verified_or_problem(next(filter(Path.is_file, sidecars), sidecars[0]))
+            yield from _verified_or_problem(
+                next(filter(Path.is_file, sidecars), sidecars[0])
+            )
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
@@ -226,7 +261,10 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 def _unfinished(entry: Mapping[str, Any]) -> tuple[bool, str] | None:
     if entry["state"] not in ("failed", "interrupted", "not begun"):
         return None
-    return False, f"{entry['input']}: {entry['state']}{': ' * bool(entry['reason'])}{entry['reason'] or ''}"
+    return (
+        False,
+        f"{entry['input']}: {entry['state']}{': ' * bool(entry['reason'])}{entry['reason'] or ''}",
+    )
 
 
 def _verified_or_problem(sidecar: Path) -> Iterator[tuple[bool, str]]:
@@ -239,13 +277,18 @@ def _verified_or_problem(sidecar: Path) -> Iterator[tuple[bool, str]]:
 def _verified_files(sidecar: Path) -> Iterator[tuple[bool, str]]:
     recorded = read_sidecar(sidecar)
     source, result = (
-        os.path.normpath(sidecar.parent / file.path) for file in (recorded.source, recorded.result)
+        os.path.normpath(sidecar.parent / file.path)
+        for file in (recorded.source, recorded.result)
     )
     yield _verified(source, recorded.source.sha256)
     # the same bytes as recorded may be those of an output that was cut before
     is_same, line = _verified(result, recorded.result.sha256)
     problem = unfinished_output(Target(result)) if is_same else None
-    yield (False, f"{result}: as recorded, but not whole: {problem}") if problem else (is_same, line)
+    yield (
+        (False, f"{result}: as recorded, but not whole: {problem}")
+        if problem
+        else (is_same, line)
+    )
 
 
 def _verified(name: str, recorded: str) -> tuple[bool, str]:

@@ -42,9 +42,14 @@ ONE = 0  # bytes of a queue that holds a single clip, however large
 
 def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:
     """Return how many times larger the last step's frames are than the source's."""
-    enlarging = next((step for step in steps if step.task in TASKS and TASKS[step.task].scale > 1), None)
+    enlarging = next(
+        (step for step in steps if step.task in TASKS and TASKS[step.task].scale > 1),
+        None,
+    )
     return (
-        1 if enlarging is None else output_scale(TASKS[enlarging.task].scale, enlarging.options, video.height)
+        1
+        if enlarging is None
+        else output_scale(TASKS[enlarging.task].scale, enlarging.options, video.height)
     )
 
 
@@ -75,7 +80,9 @@ class Steps:
     only that of the source.
     """
 
-    def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
+    def __init__(
+        self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo
+    ) -> None:
         self.stages: list[ClipRestorer] = []
         self.scale: Scale = 1  # of the last step's frames
         # each step sees the frames of the one before: its size, and whether it has kept the noise
@@ -118,7 +125,9 @@ class Steps:
         counted = ((stage.task, stage.conversion.changes) for stage in self.stages)
         return tuple((task, changes) for task, changes in counted if changes.frames)
 
-    def planned(self, frames: Iterable[Frame], timeline: Timeline) -> Iterator[PlannedClip]:
+    def planned(
+        self, frames: Iterable[Frame], timeline: Timeline
+    ) -> Iterator[PlannedClip]:
         """Yield the first step's clips of decoded frames, as they are planned into `timeline`."""
         # the noise that any of the steps needs is measured once, in the source
         stage, detect = self.first, self.first.options.scene_detect
@@ -129,18 +138,27 @@ class Steps:
         """Yield the restored frames of decoded ones; the first step's plan is written into `timeline`."""
         # a chain of threads: decode, plan, then restore step by step
         with ExitStack() as running:
-            frames: Iterable[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
+            frames: Iterable[Frame] = running.enter_context(
+                frames_ahead(decoded, on_gpu=self.on_gpu)
+            )
             clips = self.planned(frames, timeline)
-            if self.on_gpu:  # noise is measured while the clip before is sent, and its frames are joined
-                ahead = buffered(clips, ONE, lambda clip: sum(frame.nbytes for frame in clip[1]))
+            # noise is measured while the clip before is sent, and its frames are joined
+            if self.on_gpu:
+                ahead = buffered(
+                    clips, ONE, lambda clip: sum(frame.nbytes for frame in clip[1])
+                )
                 clips = running.enter_context(closing(ahead))
             for stage in self.stages:
                 if stage is not self.first:
                     stage_timeline = stage.timeline(timeline.cuts)
                     pixels = stage.video.format
-                    clips = planned_clips(frames, stage_timeline, pixels, stage.sigma, detect=False)
+                    clips = planned_clips(
+                        frames, stage_timeline, pixels, stage.sigma, detect=False
+                    )
                 restored = stage.frames(clips)
-                frames = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
+                frames = running.enter_context(
+                    frames_ahead(restored, on_gpu=self.on_gpu)
+                )
             yield from frames
 
     def frames_in(
@@ -152,17 +170,25 @@ class Steps:
         """
         # from the last step to the first: what it takes is what the one before must give
         ranges = list[_Range]()
-        for step_plan in reversed([plan, *(stage.plan_after(plan) for stage in self.later)]):
+        for step_plan in reversed(
+            [plan, *(stage.plan_after(plan) for stage in self.later)]
+        ):
             ranges.insert(0, _Range(step_plan, *(ranges[0].input if ranges else span)))
         # then forward, each step cutting what its clips give to what is asked for
         with ExitStack() as running:
             decoded = decode(ranges[0].input[0])
-            frames: Iterator[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
+            frames: Iterator[Frame] = running.enter_context(
+                frames_ahead(decoded, on_gpu=self.on_gpu)
+            )
             for stage, part in zip(self.stages, ranges, strict=True):
                 planned = planned_range(frames, part.plan, part.clips)
                 restored = stage.frames(planned, part.span)
-                ahead = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
-                frames = islice(ahead, part.first - part.span[0], part.stop - part.span[0])
+                ahead = running.enter_context(
+                    frames_ahead(restored, on_gpu=self.on_gpu)
+                )
+                frames = islice(
+                    ahead, part.first - part.span[0], part.stop - part.span[0]
+                )
             yield from frames
 
     def frames_from(
@@ -182,8 +208,12 @@ class Steps:
         clip = owners(bounds, first, first + 1).start
         start = owned_span(bounds, clip)[0]
         with ExitStack() as running:
-            decoded = running.enter_context(frames_ahead(decode(bounds[clip][0]), on_gpu=self.on_gpu))
-            restored = self.first.frames(planned_range(decoded, plan, clips(clip)), (start, maxsize))
+            decoded = running.enter_context(
+                frames_ahead(decode(bounds[clip][0]), on_gpu=self.on_gpu)
+            )
+            restored = self.first.frames(
+                planned_range(decoded, plan, clips(clip)), (start, maxsize)
+            )
             ahead = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
             yield from islice(ahead, first - start, None)
 

@@ -46,8 +46,10 @@ from vidrestore.working import threads_for
 Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
 
 SAMPLED_PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the video
-SEEN = NOISE_STEP  # consecutive frames at each place, so that noise is measured on the first ones of each
-MIDDLE_SIDE = 384  # pixels of the square in the middle in which rain, snow and blur are looked for
+# consecutive frames at each place, so that noise is measured on the first ones of each
+SEEN = NOISE_STEP
+# pixels of the square in the middle in which rain, snow and blur are looked for
+MIDDLE_SIDE = 384
 DUST_FRAMES = 5  # of a place, in which specks are looked for
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
 
@@ -56,7 +58,8 @@ AREA = 16  # side in pixels of areas, whose mean change isn't detail
 class VerdictLimits:
     """Measurements at which verdicts change; a pair is that of "maybe" and that of "yes"."""
 
-    weak_noise: float = 1.5  # sigma of luma below which removing it takes more than it gives
+    # sigma of luma below which removing it takes more than it gives
+    weak_noise: float = 1.5
     strong_noise: float = 8.0  # sigma of luma from which it hides rain, snow and blur
     # grey levels of detail that the network for rain changes: drawn snow has at least the first. 18 clean
     # clips have at most 1.5, 20 of 22 photos 1.3, the others 1.8 and 2.1; drawn rain 2.1 and more
@@ -120,16 +123,29 @@ class Suggestion:
 
     def tasks(self, *verdicts: Verdict) -> list[str]:
         """Return the tasks of the findings with these verdicts, in the order in which they are applied."""
-        return [finding.task for finding in self.findings if finding.task and finding.verdict in verdicts]
+        return [
+            finding.task
+            for finding in self.findings
+            if finding.task and finding.verdict in verdicts
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as JSON values."""
         values = asdict(self)
-        return dict(plain({"path": self.info.path, **{key: values[key] for key in ("findings", "commands")}}))
+        return dict(
+            plain(
+                {
+                    "path": self.info.path,
+                    **{key: values[key] for key in ("findings", "commands")},
+                }
+            )
+        )
 
 
 def suggest(
-    source: str, options: RestoreOptions | None = None, on_event: Listener = ignore_event
+    source: str,
+    options: RestoreOptions | None = None,
+    on_event: Listener = ignore_event,
 ) -> tuple[Suggestion, list[Place]]:
     """Return what a video needs, and the places that were looked at. Only the device of the options is used.
 
@@ -147,19 +163,29 @@ def suggest(
         places, damage = list(read_places(reader)), reader.damage.sentence
     interlacing = Finding("interlacing", "no", "frames are whole")
     if scan and scan.why:
-        interlacing = Finding("interlacing", "no" if scan.kind == "whole" else "yes", str(scan.in_words))
+        interlacing = Finding(
+            "interlacing", "no" if scan.kind == "whole" else "yes", str(scan.in_words)
+        )
     on_event(Progressed(str(source), 0, stage="look"))
     # an old film flickers and has dust: it isn't blurred, but soft
     flicker, dust = _flicker(places, info.video), _dust(places, info.video, options)
     is_film = flicker.verdict == dust.verdict == "yes"
     noise = _noise(places, info)
     noisy = (noise.value or 0) >= VERDICT_LIMITS.strong_noise
-    findings = [interlacing, *_tape_findings(places, info.video, scan), flicker, dust, noise]
+    findings = [
+        interlacing,
+        *_tape_findings(places, info.video, scan),
+        flicker,
+        dust,
+        noise,
+    ]
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy, is_film=is_film)]
     findings += [_compression(info), _size(info.video)]
     findings += [Finding("damage", "yes", damage)] if damage else []
-    return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings, scan))), places
+    return Suggestion(
+        info, tuple(findings), tuple(_commands(info.path, findings, scan))
+    ), places
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
@@ -168,7 +194,9 @@ def read_places(reader: VideoReader) -> Iterator[Place]:
     """
     video, info = reader.info.video, reader.info
     # the container may know a duration that the stream doesn't
-    ticks = video.duration or (int(info.duration / video.time_base) if info.duration else 0)
+    ticks = video.duration or (
+        int(info.duration / video.time_base) if info.duration else 0
+    )
     starts = [int((video.start or 0) + place * ticks) for place in SAMPLED_PLACES]
     if not ticks or (video.rate and ticks * video.time_base * video.rate < 4 * SEEN):
         starts = []
@@ -183,7 +211,9 @@ def read_places(reader: VideoReader) -> Iterator[Place]:
         with closing(reader.frames()) as frames:
             sample = tuple(islice(frames, len(SAMPLED_PLACES) * SEEN))
         if not sample:
-            raise MediaError(f"{reader.source}: no frame of it can be decoded; record or copy it again")
+            raise MediaError(
+                f"{reader.source}: no frame of it can be decoded; record or copy it again"
+            )
         yield Place(sample)
 
 
@@ -199,49 +229,87 @@ def _flicker(places: Sequence[Place], video: VideoInfo) -> Finding:
     for place in places:
         # of a few hundred pixels, as deflicker compares them
         clip = torch.stack([small_luma(rgb_of(frame, video)) for frame in place.frames])
-        changes = [light_change(before[None], after[None]) for before, after in pairwise(clip)]
+        changes = [
+            light_change(before[None], after[None]) for before, after in pairwise(clip)
+        ]
         statistics = [change.statistics.tolist() for change in changes]
         alternations.append(alternation_of(statistics) if len(changes) > 1 else 0.0)
     least = min(alternations)
     if not least:
-        return Finding("flicker", "no", "the light is steady, or changes as lamps do", "deflicker", 0.0)
-    return Finding("flicker", "yes", f"the light alternates by {least:.1f} levels", "deflicker", least)
+        return Finding(
+            "flicker",
+            "no",
+            "the light is steady, or changes as lamps do",
+            "deflicker",
+            0.0,
+        )
+    return Finding(
+        "flicker",
+        "yes",
+        f"the light alternates by {least:.1f} levels",
+        "deflicker",
+        least,
+    )
 
 
-def _dust(places: Sequence[Place], video: VideoInfo, options: RestoreOptions) -> Finding:
+def _dust(
+    places: Sequence[Place], video: VideoInfo, options: RestoreOptions
+) -> Finding:
     """Judge whether all places have specks that last one frame, in the middle of the picture."""
     restorer = SpeckRestorer(RestoreOptions(device=options.device))
     counts = []
     # few frames and their middles: the search takes long
     for place in places:
-        clip = torch.stack([middle_of(rgb_of(frame, video)) for frame in place.frames[:DUST_FRAMES]])
+        clip = torch.stack(
+            [middle_of(rgb_of(frame, video)) for frame in place.frames[:DUST_FRAMES]]
+        )
         counts.append(restorer.specks_of(clip))
     least = min(counts)
     if not least:
-        return Finding("dust", "no", "few or no specks that last one frame", "dedust", 0.0)
+        return Finding(
+            "dust", "no", "few or no specks that last one frame", "dedust", 0.0
+        )
     words = f"{least:.3g} specks in a frame's middle of {MIDDLE_SIDE} pixels"
     return Finding("dust", "yes", words, "dedust", least)
 
 
-def _tape_findings(places: Sequence[Place], video: VideoInfo, scan: Scan | None) -> Iterator[Finding]:
+def _tape_findings(
+    places: Sequence[Place], video: VideoInfo, scan: Scan | None
+) -> Iterator[Finding]:
     """Judge, of video in fields, how many dropouts were found, which every task fills, and how many lines are
     torn, which no task mends.
     """
     if scan is None or scan.kind != "fields":
         return
     frames = [frame for place in places for frame in place.frames]
-    total, spoiled = sum(frame.dropouts for frame in frames), sum(frame.dropouts > 0 for frame in frames)
+    total, spoiled = (
+        sum(frame.dropouts for frame in frames),
+        sum(frame.dropouts > 0 for frame in frames),
+    )
     words = f"{total} in {spoiled} of {len(frames)} frames, filled when fields become frames"
-    yield Finding("dropouts", "yes" if total else "no", words if total else "none found", value=float(total))
+    yield Finding(
+        "dropouts",
+        "yes" if total else "no",
+        words if total else "none found",
+        value=float(total),
+    )
 
     guide = 1 if video.format.family == "rgb" else 0
-    fields = [frame.planes[guide][frame.real_rows :: 2] for frame in frames if frame.real_rows is not None]
-    lines = 2 * torn_lines([np.divide(field, video.format.unit, dtype=np.float32) for field in fields])
-    words = (
-        f"the lowest {lines} lines are shifted, as where a recorder switches its heads; crop or cover them"
+    fields = [
+        frame.planes[guide][frame.real_rows :: 2]
+        for frame in frames
+        if frame.real_rows is not None
+    ]
+    lines = 2 * torn_lines(
+        [np.divide(field, video.format.unit, dtype=np.float32) for field in fields]
     )
+    words = f"the lowest {lines} lines are shifted, as where a recorder switches its heads; "
+    words += "crop or cover them"
     yield Finding(
-        "torn lines", "yes" if lines else "no", words if lines else "none found", value=float(lines)
+        "torn lines",
+        "yes" if lines else "no",
+        words if lines else "none found",
+        value=float(lines),
     )
 
 
@@ -259,14 +327,30 @@ def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
     words = f"{noise_in_words(scene.measured, scene.rms)} on the 0-255 scale"
     # colour may be noisy where luma isn't, and is harder to see
     if sigma == 0 and max(scene.measured) == 0:
-        return Finding("noise", "no", "none that removing it would help", "denoise", 0.0)
-    if max((sigma, *(level / 2 for level in scene.measured[1:]))) < VERDICT_LIMITS.weak_noise:
-        return Finding("noise", "maybe", f"{words}: weak, and fine texture goes with it", "denoise", sigma)
+        return Finding(
+            "noise", "no", "none that removing it would help", "denoise", 0.0
+        )
+    if (
+        max((sigma, *(level / 2 for level in scene.measured[1:])))
+        < VERDICT_LIMITS.weak_noise
+    ):
+        return Finding(
+            "noise",
+            "maybe",
+            f"{words}: weak, and fine texture goes with it",
+            "denoise",
+            sigma,
+        )
     return Finding("noise", "yes", words, "denoise", sigma)
 
 
 def _weather(
-    places: Sequence[Place], info: SourceInfo, options: RestoreOptions, on_event: Listener, *, noisy: bool
+    places: Sequence[Place],
+    info: SourceInfo,
+    options: RestoreOptions,
+    on_event: Listener,
+    *,
+    noisy: bool,
 ) -> list[Finding]:
     """Judge haze, rain and snow by their networks; that for snow only if that for rain changes something."""
     options = RestoreOptions(device=options.device, threads=options.threads)
@@ -274,11 +358,18 @@ def _weather(
     for task in ("dehaze", "derain", "desnow"):
         on_event(Progressed(info.path, 0, stage="look"))
         if task != "desnow" or levels["derain"] >= VERDICT_LIMITS.nothing_falls:
-            restorer = dehazer(options) if task == "dehaze" else PictureRestorer(task, options)
-            workers = threads_for(options.threads) if restorer.device.type == "cpu" else 1
+            restorer = (
+                dehazer(options) if task == "dehaze" else PictureRestorer(task, options)
+            )
+            workers = (
+                threads_for(options.threads) if restorer.device.type == "cpu" else 1
+            )
             change = partial(_changed, restorer, video=info.video)
             levels[task] = median(at_once(change, places, workers, workers))
-    fall = Finding("rain or snow", *_rain_or_snow(levels["derain"], levels.get("desnow"), noisy=noisy))
+    fall = Finding(
+        "rain or snow",
+        *_rain_or_snow(levels["derain"], levels.get("desnow"), noisy=noisy),
+    )
     return [Finding("haze", *_haze(levels["dehaze"]), "dehaze", levels["dehaze"]), fall]
 
 
@@ -289,7 +380,9 @@ def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float
         return restorer.haze_level(rgb_of(place.frames[place.middle], video))
     radius = restorer.form.frames // 2
     window = place.frames[max(0, place.middle - radius) : place.middle + radius + 1]
-    return detail_level(restorer, torch.stack([middle_of(rgb_of(frame, video)) for frame in window]))
+    return detail_level(
+        restorer, torch.stack([middle_of(rgb_of(frame, video)) for frame in window])
+    )
 
 
 def detail_level(restorer: PictureRestorer, window: Tensor) -> float:
@@ -316,9 +409,13 @@ def middle_of(picture: Tensor, side: int = MIDDLE_SIDE) -> Tensor:
     return picture[..., top : top + side, left : left + side]
 
 
-def _rain_or_snow(rain: float, snow: float | None, *, noisy: bool) -> tuple[Verdict, str, str, float]:
+def _rain_or_snow(
+    rain: float, snow: float | None, *, noisy: bool
+) -> tuple[Verdict, str, str, float]:
     # the network that changes more names the defect
-    task, name = ("derain", "rain") if snow is None or rain >= snow else ("desnow", "snow")
+    task, name = (
+        ("derain", "rain") if snow is None or rain >= snow else ("desnow", "snow")
+    )
     level = max(rain, snow or 0)
     low, high = VERDICT_LIMITS.rain
     words = f"derain would change {rain:.1f} levels of detail"
@@ -326,7 +423,12 @@ def _rain_or_snow(rain: float, snow: float | None, *, noisy: bool) -> tuple[Verd
     if level < low:
         return "no", f"{words}; light rain or snow gives no more", task, level
     if noisy:
-        return "unknown", f"{words}, but noise hides rain and snow; look again after denoise", task, level
+        return (
+            "unknown",
+            f"{words}, but noise hides rain and snow; look again after denoise",
+            task,
+            level,
+        )
     if level < high:
         return "maybe", f"{words}, as in light {name} or lively texture", task, level
     return "yes", f"{words}, as in {name}", task, level
@@ -337,10 +439,16 @@ def _haze(level: float) -> tuple[Verdict, str]:
     words = f"dehaze would change {level:.0f} levels"
     if level < low:
         return "no", f"{words}; light haze may be as little"
-    return ("maybe", f"{words}, as in light haze or a pale scene") if level < high else ("yes", words)
+    return (
+        ("maybe", f"{words}, as in light haze or a pale scene")
+        if level < high
+        else ("yes", words)
+    )
 
 
-def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool, is_film: bool) -> Finding:
+def _blur(
+    places: Sequence[Place], video: VideoInfo, *, noisy: bool, is_film: bool
+) -> Finding:
     """Judge blur by the sharpest of the places; a scene may be soft by intention, or by its encoder. An old
     film is soft by its lens and its print.
     """
@@ -350,7 +458,13 @@ def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool, is_film: bo
     if is_film:
         return Finding("blur", "no", f"{words}, as old films have", "deblur", ratio)
     if noisy:
-        return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
+        return Finding(
+            "blur",
+            "unknown",
+            "noise hides it; look again after denoise",
+            "deblur",
+            ratio,
+        )
     if ratio >= VERDICT_LIMITS.sharp_edges:
         return Finding("blur", "no", f"{words}, as sharp ones have", "deblur", ratio)
     reason = f"{words}: blurred, enlarged before, or coded strongly; deblur undoes even shake"
@@ -366,7 +480,9 @@ def edge_ratio(picture: Tensor) -> float:
     # a blurred edge is a ramp, which is steeper at half the size, a sharp one is as steep
     for image in (luma, F.avg_pool2d(luma[None], 2)[0]):
         gradients = torch.hypot(image.diff(dim=0)[:, :-1], image.diff(dim=1)[:-1])
-        steep.append(float(gradients.flatten().quantile(0.99)) if gradients.numel() else 0.0)
+        steep.append(
+            float(gradients.flatten().quantile(0.99)) if gradients.numel() else 0.0
+        )
     return steep[0] / max(steep[1], 1e-6)
 
 
@@ -377,16 +493,25 @@ def _compression(info: SourceInfo) -> Finding:
     words = f"{bits:.2g} bits per pixel, counted as H.264"
     if bits >= VERDICT_LIMITS.enough_bits:
         return Finding("compression", "no", words, value=bits)
-    return Finding("compression", "yes", f"{words}: detail is lost, no task brings it back", value=bits)
+    return Finding(
+        "compression",
+        "yes",
+        f"{words}: detail is lost, no task brings it back",
+        value=bits,
+    )
 
 
 def _size(video: VideoInfo) -> Finding:
     is_small = min(video.height, video.width) < VERDICT_LIMITS.large
     verdict: Verdict = "maybe" if is_small else "no"
-    return Finding("size", verdict, f"{video.width}x{video.height}", "sr", float(video.height))
+    return Finding(
+        "size", verdict, f"{video.width}x{video.height}", "sr", float(video.height)
+    )
 
 
-def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iterator[Command]:
+def _commands(
+    path: str, findings: Sequence[Finding], scan: Scan | None
+) -> Iterator[Command]:
     """Yield the command for all that is sure and for its scan, then previews of what may be there."""
     # one command for all that is sure, in the order in which the tasks are applied
     by_task = {finding.task: finding for finding in findings if finding.task}
@@ -397,20 +522,31 @@ def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iter
         why = ", ".join(by_task[task].name for task in sure)
         reasons = [f"against {why}: run it with --preview 5s first"] if sure else []
         reasons += [scanned] if scanned else []
-        yield Command(f"{command_line(path, sure or ['denoise'])}{options}", "; ".join(reasons))
+        yield Command(
+            f"{command_line(path, sure or ['denoise'])}{options}", "; ".join(reasons)
+        )
     # then each doubtful one alone, to be looked at
     for task, finding in by_task.items():
         if finding.verdict == "maybe" and finding is not small:
-            yield Command(f"{command_line(path, [task])} --preview 5s", f"{finding.name}: {finding.reason}")
+            yield Command(
+                f"{command_line(path, [task])} --preview 5s",
+                f"{finding.name}: {finding.reason}",
+            )
     if small.verdict == "maybe":
-        yield Command(f"{command_line(path, [*sure, 'sr'])}{options}", f"if {small.reason} is too small")
+        yield Command(
+            f"{command_line(path, [*sure, 'sr'])}{options}",
+            f"if {small.reason} is too small",
+        )
 
 
 def command_line(source: str, tasks: Sequence[str], strength: float = 1.0) -> str:
     """Return the command that restores a file by these tasks in turn, each at a strength."""
-    path = f"./{source}" if source.startswith("-") else source  # or it is read as an option
+    # or it is read as an option
+    path = f"./{source}" if source.startswith("-") else source
     name, weaker = shlex.quote(path), strength != 1
     if len(tasks) == 1:
-        return f"vidrestore {tasks[0]} {name}" + (f" --strength {strength:g}" if weaker else "")
+        return f"vidrestore {tasks[0]} {name}" + (
+            f" --strength {strength:g}" if weaker else ""
+        )
     more = "".join(f" --set {task}.strength={strength:g}" for task in tasks if weaker)
     return f"vidrestore run {name} --steps {','.join(tasks)}{more}"

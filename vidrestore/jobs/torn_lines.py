@@ -53,7 +53,9 @@ def torn_lines(fields: Sequence[NDArray[Any]]) -> int:
 
 def _differences(field: NDArray[Any]) -> NDArray[Any]:
     """Return the mean absolute difference of each of the last lines to the line above."""
-    lines = field[-SEARCH.above - SEARCH.lowest - 1 :, SEARCH.farthest : -SEARCH.farthest]
+    lines = field[
+        -SEARCH.above - SEARCH.lowest - 1 :, SEARCH.farthest : -SEARCH.farthest
+    ]
     means: NDArray[Any] = np.abs(np.diff(lines, axis=0)).mean(1)
     return means
 
@@ -63,7 +65,12 @@ def _shifted_differences(field: NDArray[Any]) -> NDArray[Any]:
     lines, above = field[-SEARCH.lowest :], field[-SEARCH.lowest - 1 : -1]
     middle = lines[:, SEARCH.farthest : -SEARCH.farthest]
     shifts = np.lib.stride_tricks.sliding_window_view(above, middle.shape[1], axis=1)
-    means = np.stack([np.abs(shifts[:, column] - middle).mean(1) for column in range(shifts.shape[1])])
+    means = np.stack(
+        [
+            np.abs(shifts[:, column] - middle).mean(1)
+            for column in range(shifts.shape[1])
+        ]
+    )
     offsets = np.abs(np.arange(len(means)) - SEARCH.farthest)
     least: NDArray[Any] = means[offsets >= SEARCH.nearest].min(0)
     return least

@@ -25,7 +25,8 @@ from vidrestore.models.spynet import warp
 # Chosen on training clips, clean and with drawn rain and snow, by the PSNR of the clean frame after the warp.
 LUMA = (0.299, 0.587, 0.114)
 LEVELS = 6  # pyramid levels, each half the size of the one before
-FINE = 2  # levels from full size that search by 1 pixel and not by 2: motion is known by then
+# levels from full size that search by 1 pixel and not by 2: motion is known by then
+FINE = 2
 RADIUS = 3  # pixels; blocks reach as far on each side
 FULL_RADIUS = 4  # pixels at full size
 CAP = 0.15  # largest difference of luma in [0, 1] that counts
@@ -33,7 +34,8 @@ RELUCTANCE = 0.002  # difference of luma that a shift by a pixel must save
 SPREAD = 1.5  # pixels; standard deviation of the windows of least squares
 LEAST_SLOPE = 3e-5  # squared slope of luma that is added, so that flat areas don't move
 HALF_STEPS, FULL_STEPS = 3, 5  # steps of least squares
-STILL = 1.1  # no motion if its difference is at most this many times that of the motion found
+# no motion if its difference is at most this many times that of the motion found
+STILL = 1.1
 STILL_RADIUS = 7  # pixels; of the blocks that decide it
 
 
@@ -43,10 +45,13 @@ def aligned(clips: Tensor) -> Tensor:
     middle = len(frames) // 2
     neighbours = frames[:middle] + frames[middle + 1 :]
     references, pictures = (
-        torch.cat(part).float() for part in ([frames[middle]] * len(neighbours), neighbours)
+        torch.cat(part).float()
+        for part in ([frames[middle]] * len(neighbours), neighbours)
     )
     motion = dense_motion(luma_of(references), luma_of(pictures))
-    warped = warp(pictures, motion, border="border").to(clips.dtype).chunk(len(neighbours))
+    warped = (
+        warp(pictures, motion, border="border").to(clips.dtype).chunk(len(neighbours))
+    )
     return torch.stack([*warped[:middle], frames[middle], *warped[middle:]], 1)
 
 
@@ -58,12 +63,15 @@ def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
     multiple = 2 ** (LEVELS - 1)
     beyond = (0, -width % multiple, 0, -height % multiple)
     reference, neighbour = (
-        _pyramid(F.pad(picture, beyond, mode="replicate")) for picture in (references, neighbours)
+        _pyramid(F.pad(picture, beyond, mode="replicate"))
+        for picture in (references, neighbours)
     )
     flow = reference[-1].new_zeros(len(references), 2, *reference[-1].shape[-2:])
     for level in reversed(range(LEVELS)):
         if level < LEVELS - 1:
-            flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
+            flow = 2 * F.interpolate(
+                flow, scale_factor=2.0, mode="bilinear", align_corners=False
+            )
         flow = _refined(reference[level], neighbour[level], flow, level)
     flow = flow * ~_fits_still(reference[0], neighbour[0], flow)
     return flow[..., :height, :width]
@@ -77,24 +85,33 @@ def subpixel_motion(references: Tensor, neighbours: Tensor) -> Tensor:
     height, width = references.shape[-2:]
     beyond = (0, width % 2, 0, height % 2)
     reference, neighbour = (
-        F.pad(luma_of(picture.float()), beyond, mode="replicate") for picture in (references, neighbours)
+        F.pad(luma_of(picture.float()), beyond, mode="replicate")
+        for picture in (references, neighbours)
     )
     small = (F.avg_pool2d(reference, 2), F.avg_pool2d(neighbour, 2))
     flow = _least_squares(*small, dense_motion(*small), HALF_STEPS)
-    flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
+    flow = 2 * F.interpolate(
+        flow, scale_factor=2.0, mode="bilinear", align_corners=False
+    )
     return _least_squares(reference, neighbour, flow, FULL_STEPS)[..., :height, :width]
 
 
-def _least_squares(reference: Tensor, neighbour: Tensor, flow: Tensor, steps: int) -> Tensor:
+def _least_squares(
+    reference: Tensor, neighbour: Tensor, flow: Tensor, steps: int
+) -> Tensor:
     """Return the flow (B, 2, h, w) of luma (B, 1, h, w) after steps of least squares in Gaussian windows."""
     right, down = _slopes(reference)
-    xx, xy, yy = _smoothed(torch.cat((right * right, right * down, down * down), 1)).split(1, 1)
+    xx, xy, yy = _smoothed(
+        torch.cat((right * right, right * down, down * down), 1)
+    ).split(1, 1)
     xx, yy = xx + LEAST_SLOPE, yy + LEAST_SLOPE
     determinant = xx * yy - xy * xy
     for _ in range(steps):
         error = warp(neighbour, flow, border="border", mode="bicubic") - reference
         x, y = _smoothed(torch.cat((right * error, down * error), 1)).split(1, 1)
-        flow = flow - (torch.cat((yy * x - xy * y, xx * y - xy * x), 1) / determinant).clamp_(-1, 1)
+        flow = flow - (
+            torch.cat((yy * x - xy * y, xx * y - xy * x), 1) / determinant
+        ).clamp_(-1, 1)
     return flow
 
 
@@ -119,9 +136,13 @@ def _smoothed(maps: Tensor) -> Tensor:
     kernel = (-(line**2) / (2 * SPREAD**2)).exp()
     channels = int(maps.shape[1])
     kernel = (kernel / kernel.sum()).expand(channels, 1, 1, 2 * reach + 1)
-    wide = F.conv2d(F.pad(maps, (reach, reach, 0, 0), mode="replicate"), kernel, groups=channels)
+    wide = F.conv2d(
+        F.pad(maps, (reach, reach, 0, 0), mode="replicate"), kernel, groups=channels
+    )
     columns = kernel.transpose(-1, -2)
-    return F.conv2d(F.pad(wide, (0, 0, reach, reach), mode="replicate"), columns, groups=channels)
+    return F.conv2d(
+        F.pad(wide, (0, 0, reach, reach), mode="replicate"), columns, groups=channels
+    )
 
 
 def luma_of(pictures: Tensor) -> Tensor:
@@ -143,7 +164,10 @@ def means_around(maps: Tensor, side: int) -> Tensor:
 def _inside(length: int, side: int, like: Tensor) -> Tensor:
     """Return (length,): the share of the pixels around each of a line that lie on the line."""
     places = torch.arange(length, device=like.device, dtype=like.dtype)
-    before, after = places.clamp(max=side // 2), (length - 1 - places).clamp(max=side // 2)
+    before, after = (
+        places.clamp(max=side // 2),
+        (length - 1 - places).clamp(max=side // 2),
+    )
     return (before + after + 1) / side
 
 
@@ -161,19 +185,28 @@ def _refined(reference: Tensor, neighbour: Tensor, flow: Tensor, level: int) -> 
     radius = FULL_RADIUS if level == 0 else RADIUS
     moved = F.pad(warp(neighbour, flow, border="border"), [reach] * 4, mode="replicate")
     strips = [(0, height)]
-    if reference.device.type == "cpu" and not is_traced():  # what stays in the processor's cache
-        strips = spans(height, CPU_STRIP // (len(reference) * (2 * reach + 1) ** 2 * width))
+    # what stays in the processor's cache
+    if reference.device.type == "cpu" and not is_traced():
+        strips = spans(
+            height, CPU_STRIP // (len(reference) * (2 * reach + 1) ** 2 * width)
+        )
     shifts = [_best_shifts(reference, moved, strip, reach, radius) for strip in strips]
     return _median(flow + torch.cat(shifts, 2))
 
 
-def _best_shifts(reference: Tensor, moved: Tensor, strip: Span, reach: int, radius: int) -> Tensor:
+def _best_shifts(
+    reference: Tensor, moved: Tensor, strip: Span, reach: int, radius: int
+) -> Tensor:
     """Return the shifts (B, 2, rows, w), x then y, of a strip of rows that are moved least differently from
     the reference (B, 1, h, w). `moved`: with `reach` more pixels on each side.
     """
     (start, stop), (height, width), side = strip, reference.shape[-2:], 2 * reach + 1
     first, last = max(0, start - radius), min(height, stop + radius)
-    shifted = [moved[..., y + first : y + last, x : x + width] for y in range(side) for x in range(side)]
+    shifted = [
+        moved[..., y + first : y + last, x : x + width]
+        for y in range(side)
+        for x in range(side)
+    ]
     beyond = radius, radius, radius - start + first, radius + stop - last
     cost = _block_difference(torch.cat(shifted, 1), reference[:, :, first:last], beyond)
     line = torch.arange(
@@ -201,7 +234,9 @@ def _least(cost: Tensor) -> tuple[Tensor, Tensor]:
     return least, places.amin(1, keepdim=True).to(cost.dtype)
 
 
-def _block_difference(pictures: Tensor, reference: Tensor, beyond: Sequence[int]) -> Tensor:
+def _block_difference(
+    pictures: Tensor, reference: Tensor, beyond: Sequence[int]
+) -> Tensor:
     """Return the mean capped difference over blocks around pixels of (B, N, h, w). `beyond`: by how many
     blocks reach over the left, right, upper and lower border, which is repeated there.
     """
@@ -209,7 +244,9 @@ def _block_difference(pictures: Tensor, reference: Tensor, beyond: Sequence[int]
     padded, side = F.pad(difference, beyond, mode="replicate"), 2 * beyond[0] + 1
     if is_traced():  # an exporter has no strides
         return F.avg_pool2d(padded, side, 1)
-    means: Tensor = maps_of_means(padded.flatten(0, 1), side).unflatten(0, difference.shape[:2])
+    means: Tensor = maps_of_means(padded.flatten(0, 1), side).unflatten(
+        0, difference.shape[:2]
+    )
     return means
 
 
@@ -221,9 +258,14 @@ def _subpixel_offset(
     where `position`, its row or column, is 0 or side - 1.
     """
     last = side**2 - 1
-    before, after = (cost.gather(1, (best + sign * step).clamp(0, last).long()) for sign in (-1, 1))
-    offset = ((before - after) / 2 / (before + after - 2 * least).clamp(min=1e-6)).clamp(-0.5, 0.5)
-    return offset * ((position > 0) & (position < side - 1))  # `where` takes ten times as long on a CPU
+    before, after = (
+        cost.gather(1, (best + sign * step).clamp(0, last).long()) for sign in (-1, 1)
+    )
+    offset = (
+        (before - after) / 2 / (before + after - 2 * least).clamp(min=1e-6)
+    ).clamp(-0.5, 0.5)
+    # `where` takes ten times as long on a CPU
+    return offset * ((position > 0) & (position < side - 1))
 
 
 def _median(flow: Tensor) -> Tensor:
@@ -231,9 +273,15 @@ def _median(flow: Tensor) -> Tensor:
     height, width = flow.shape[-2:]
     padded = F.pad(flow, (1, 1, 1, 1), mode="replicate")
     if flow.device.type != "cpu":  # in few launches
-        around = [padded[..., y : y + height, x : x + width] for y in range(3) for x in range(3)]
+        around = [
+            padded[..., y : y + height, x : x + width]
+            for y in range(3)
+            for x in range(3)
+        ]
         return median_of_nine(torch.stack(around, 1))
-    return torch.stack([_median_by_columns(part) for part in padded.flatten(0, 1)]).view_as(flow)
+    return torch.stack(
+        [_median_by_columns(part) for part in padded.flatten(0, 1)]
+    ).view_as(flow)
 
 
 def _median_by_columns(padded: Tensor) -> Tensor:
@@ -264,5 +312,7 @@ def _median_of_three(first: Tensor, second: Tensor, third: Tensor) -> Tensor:
 
 def _fits_still(reference: Tensor, neighbour: Tensor, flow: Tensor) -> Tensor:
     """Return (B, 1, h, w): True where a picture fits about as well without motion."""
-    moved = _block_difference(warp(neighbour, flow, border="border"), reference, [STILL_RADIUS] * 4)
+    moved = _block_difference(
+        warp(neighbour, flow, border="border"), reference, [STILL_RADIUS] * 4
+    )
     return _block_difference(neighbour, reference, [STILL_RADIUS] * 4) <= STILL * moved

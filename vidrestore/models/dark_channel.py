@@ -45,28 +45,49 @@ class DarkChannel:
         luma, dark = luma_of(pictures), self._darkest(pictures)
         count = max(1, int(self.brightest * dark[0].numel()))
         places = dark.flatten(1).topk(count).indices[:, None].expand(-1, 3, -1)
-        airlight = pictures.flatten(2).gather(2, places).mean(2)[..., None, None].clamp(min=1e-3)
+        airlight = (
+            pictures.flatten(2)
+            .gather(2, places)
+            .mean(2)[..., None, None]
+            .clamp(min=1e-3)
+        )
         haze = self._darkest(pictures / airlight)
-        transmission = self._edged(luma, self._with_sky(1 - self.removed * haze, haze, luma))
-        clear = (pictures - airlight) / transmission.clamp(self.least_transmission, 1) + airlight
+        transmission = self._edged(
+            luma, self._with_sky(1 - self.removed * haze, haze, luma)
+        )
+        clear = (pictures - airlight) / transmission.clamp(
+            self.least_transmission, 1
+        ) + airlight
         return luma_of(clear.clamp(0, 1))
 
     def _darkest(self, pictures: Tensor) -> Tensor:
         darkest = -pictures.amin(1, keepdim=True)
-        return -F.max_pool2d(darkest, 2 * self.radius + 1, stride=1, padding=self.radius)
+        return -F.max_pool2d(
+            darkest, 2 * self.radius + 1, stride=1, padding=self.radius
+        )
 
     def _with_sky(self, transmission: Tensor, haze: Tensor, luma: Tensor) -> Tensor:
-        variance = means_around(luma * luma, self.smooth_side) - means_around(luma, self.smooth_side) ** 2
-        sky = share(haze, *self.bright) * (1 - share(variance.clamp(min=0).sqrt(), *self.smooth))
+        variance = (
+            means_around(luma * luma, self.smooth_side)
+            - means_around(luma, self.smooth_side) ** 2
+        )
+        sky = share(haze, *self.bright) * (
+            1 - share(variance.clamp(min=0).sqrt(), *self.smooth)
+        )
         return transmission.lerp(transmission.clamp(min=self.sky_transmission), sky)
 
     def _edged(self, luma: Tensor, transmission: Tensor) -> Tensor:
-        mean, aim = means_around(luma, self.edge_side), means_around(transmission, self.edge_side)
+        mean, aim = (
+            means_around(luma, self.edge_side),
+            means_around(transmission, self.edge_side),
+        )
         covariance = means_around(luma * transmission, self.edge_side) - mean * aim
         variance = means_around(luma * luma, self.edge_side) - mean * mean
         slope = covariance / (variance + self.edge_variance)
         offset = aim - slope * mean
-        return means_around(slope, self.edge_side) * luma + means_around(offset, self.edge_side)
+        return means_around(slope, self.edge_side) * luma + means_around(
+            offset, self.edge_side
+        )
 
 
 def share(values: Tensor, least: float, most: float) -> Tensor:

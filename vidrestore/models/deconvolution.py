@@ -29,7 +29,8 @@ LEAST_SIDE = 5  # of the coarsest kernel, in pixels
 ROUNDS = 5  # of both estimates on every level
 # Weight of the number of gradients of the sharp picture over that of the next round, and the least.
 SPARSITY_STEP, LEAST_SPARSITY = 1.1, 1e-4
-SPLIT_MOST = 1e4  # where the weight ends that ties the picture to its few gradients, and doubles
+# where the weight ends that ties the picture to its few gradients, and doubles
+SPLIT_MOST = 1e4
 KERNEL_WEIGHT = 2.0  # of the square of the kernel
 CONJUGATE_STEPS = 25
 FAINT, LEAST_PART = 0.05, 0.1  # of a kernel's peak; of its light, in a connected part
@@ -38,27 +39,40 @@ EXPONENT, SHRINKAGE = 2 / 3, 2 / 3  # of gradients in the prior
 # Added weight of the prior where a picture is smooth: the root mean square of its display values' differences
 # from pixel to pixel is smaller, over windows of this side.
 SMOOTHER, SMOOTH, SMOOTH_SIDE = 6.0, 2 / 255, 15
-SPLITTING = (1.0, 2.83, 8.0, 22.6, 64.0, 181.0)  # weights that tie the picture to its shrunk gradients
-CLIPPED = 0.96  # light from which samples may be clipped: they are then known to be that at least
+# weights that tie the picture to its shrunk gradients
+SPLITTING = (1.0, 2.83, 8.0, 22.6, 64.0, 181.0)
+# light from which samples may be clipped: they are then known to be that at least
+CLIPPED = 0.96
 MULTIPLE = 16  # of the sides of a canvas, for fast Fourier transforms
 
 
-def kernel_of(luma: Tensor, side: int, sparsity: float, first: Tensor | None = None) -> Tensor:
+def kernel_of(
+    luma: Tensor, side: int, sparsity: float, first: Tensor | None = None
+) -> Tensor:
     """Estimate the kernel (side, side) by which luma (H, W) was blurred.
 
     `sparsity` weighs the number of gradients of the sharp picture, at first; different weights lead to
     different kernels if a picture has little detail. With a `first` estimate, for the picture at half its
     size, the pyramid begins above that.
     """
-    kernel, levels = first, math.floor(math.log(side / LEAST_SIDE) / -math.log(STEP)) + 1
+    kernel, levels = (
+        first,
+        math.floor(math.log(side / LEAST_SIDE) / -math.log(STEP)) + 1,
+    )
     if first is not None:
         sparsity, levels = sparsity / SPARSITY_STEP ** (ROUNDS * (levels - 2)), 2
     coarse_to_fine = range(levels - 1, -1, -1)
-    for level in steps(coarse_to_fine, [2 ** (levels - level) for level in coarse_to_fine]):
+    for level in steps(
+        coarse_to_fine, [2 ** (levels - level) for level in coarse_to_fine]
+    ):
         scale = STEP**level
         odd = max(3, math.ceil(side * scale) // 2 * 2 + 1) if level else side
-        kernel = _horizontal(odd) if kernel is None else scaled_kernel(kernel, 1 / STEP, odd)
-        kernel, sparsity = _refined(resized(luma, scale) if level else luma, kernel, sparsity)
+        kernel = (
+            _horizontal(odd) if kernel is None else scaled_kernel(kernel, 1 / STEP, odd)
+        )
+        kernel, sparsity = _refined(
+            resized(luma, scale) if level else luma, kernel, sparsity
+        )
     assert kernel is not None
     return kernel
 
@@ -98,7 +112,9 @@ def _few_gradients(blurred: Tensor, kernel: Tensor, weight: float) -> Tensor:
     gradients, energy = blurred.new_empty(2, *size), torch.empty_like(blurred)
     while tie < SPLIT_MOST:
         _gradients(sharp, gradients)
-        torch.mul(gradients[0], gradients[0], out=energy).addcmul_(gradients[1], gradients[1])
+        torch.mul(gradients[0], gradients[0], out=energy).addcmul_(
+            gradients[1], gradients[1]
+        )
         gradients *= energy.ge_(weight / tie)
         pull = torch.fft.rfft2(_divergence(gradients, energy))
         torch.add(aim, pull, alpha=tie, out=pull)
@@ -107,25 +123,42 @@ def _few_gradients(blurred: Tensor, kernel: Tensor, weight: float) -> Tensor:
     return sharp
 
 
-def _least_squares(latent: Tensor, observed: Tensor, side: int, size: torch.Size) -> Tensor:
+def _least_squares(
+    latent: Tensor, observed: Tensor, side: int, size: torch.Size
+) -> Tensor:
     """Return the kernel that maps latent gradients to observed ones, both spectra (2, H, W / 2 + 1), by
     conjugate gradients on the autocorrelation of the former.
     """
     reach = side - 1
-    auto = torch.fft.irfft2(latent.abs().square().sum(0), size).roll((reach, reach), (0, 1))
-    cross = torch.fft.irfft2((latent.conj() * observed).sum(0), size).roll((side // 2, side // 2), (0, 1))
+    auto = torch.fft.irfft2(latent.abs().square().sum(0), size).roll(
+        (reach, reach), (0, 1)
+    )
+    cross = torch.fft.irfft2((latent.conj() * observed).sum(0), size).roll(
+        (side // 2, side // 2), (0, 1)
+    )
     both = torch.stack(
-        (auto[: 2 * side - 1, : 2 * side - 1], F.pad(cross[:side, :side], (0, reach, 0, reach)))
+        (
+            auto[: 2 * side - 1, : 2 * side - 1],
+            F.pad(cross[:side, :side], (0, reach, 0, reach)),
+        )
     )
     auto, cross = both.cpu()  # small, and the kernel is a loop of small steps
     cross = cross[:side, :side]
     scale = auto[reach, reach].clamp(min=1e-12)
     canvas = [-(-3 * side // MULTIPLE) * MULTIPLE] * 2
-    spectrum, ridge, aim = torch.fft.rfft2(auto / scale, canvas), KERNEL_WEIGHT / scale, cross / scale
+    spectrum, ridge, aim = (
+        torch.fft.rfft2(auto / scale, canvas),
+        KERNEL_WEIGHT / scale,
+        cross / scale,
+    )
 
     def applied(kernel: Tensor) -> Tensor:
-        spread: Tensor = torch.fft.irfft2(spectrum * torch.fft.rfft2(kernel, canvas), canvas)
-        image: Tensor = spread[reach : reach + side, reach : reach + side] + ridge * kernel
+        spread: Tensor = torch.fft.irfft2(
+            spectrum * torch.fft.rfft2(kernel, canvas), canvas
+        )
+        image: Tensor = (
+            spread[reach : reach + side, reach : reach + side] + ridge * kernel
+        )
         return image
 
     kernel, residual = torch.zeros_like(aim), aim
@@ -147,8 +180,12 @@ def cleaned(kernel: Tensor) -> Tensor:
         kernel[len(kernel) // 2, len(kernel) // 2] = 1
     kernel = kernel / kernel.sum()
     parts = _parts(kernel > 0)
-    light = torch.zeros(kernel.numel() + 1).index_add_(0, parts.flatten(), kernel.flatten())
-    kernel = torch.where(light[parts] >= min(LEAST_PART, float(light.max())), kernel, 0.0)
+    light = torch.zeros(kernel.numel() + 1).index_add_(
+        0, parts.flatten(), kernel.flatten()
+    )
+    kernel = torch.where(
+        light[parts] >= min(LEAST_PART, float(light.max())), kernel, 0.0
+    )
     return kernel / kernel.sum()
 
 
@@ -176,7 +213,9 @@ def centred(kernel: Tensor) -> Tensor:
 def scaled_kernel(kernel: Tensor, factor: float, side: int) -> Tensor:
     """Return a kernel (side, side) for pictures `factor` times as large."""
     odd = max(3, round(len(kernel) * factor) // 2 * 2 + 1)
-    scaled = F.interpolate(kernel[None, None], [odd, odd], mode="bicubic", antialias=True)[0, 0]
+    scaled = F.interpolate(
+        kernel[None, None], [odd, odd], mode="bicubic", antialias=True
+    )[0, 0]
     border = (side - odd) // 2  # cut if negative
     return centred(cleaned(F.pad(scaled.clamp(min=0), [border] * 4)))
 
@@ -194,7 +233,10 @@ def sharpened(light: Tensor, kernel: Tensor, strength: float) -> Tensor:
     """
     height, width = light.shape[1:]
     blurred, (top, left) = wrapped(light, len(kernel))
-    size, inner = blurred.shape[1:], (..., slice(top, top + height), slice(left, left + width))
+    size, inner = (
+        blurred.shape[1:],
+        (..., slice(top, top + height), slice(left, left + width)),
+    )
     spectrum = phased(transfer(kernel, blurred), centroid(kernel), blurred)
     prior = SHRINKAGE * _prior_weight(blurred)
     sharp = _sparse(blurred, spectrum, strength, prior, blurred)
@@ -207,16 +249,24 @@ def sharpened(light: Tensor, kernel: Tensor, strength: float) -> Tensor:
 def _prior_weight(blurred: Tensor) -> Tensor:
     """Return the weight (H, W) of the prior for a blurred picture (C, H, W): above 1 where it is smooth."""
     energy = _gradients(from_light(blurred)).square().sum(0).mean(0)
-    mean = F.avg_pool2d(energy[None], SMOOTH_SIDE, 1, SMOOTH_SIDE // 2, count_include_pad=False)[0]
+    mean = F.avg_pool2d(
+        energy[None], SMOOTH_SIDE, 1, SMOOTH_SIDE // 2, count_include_pad=False
+    )[0]
     return 1 + SMOOTHER / (1 + (mean / SMOOTH**2).square())
 
 
-def _sparse(blurred: Tensor, spectrum: Tensor, strength: float, prior: Tensor, sharp: Tensor) -> Tensor:
+def _sparse(
+    blurred: Tensor, spectrum: Tensor, strength: float, prior: Tensor, sharp: Tensor
+) -> Tensor:
     """Return the picture (C, H, W) with sparse gradients that is blurred to `blurred`, from a first `sharp`
     one (Krishnan and Fergus, algorithm 1); `prior` (H, W) are the weights of the gradients.
     """
     size = blurred.shape[1:]
-    aim, gain, power = torch.fft.rfft2(blurred), spectrum.abs().square(), _gradient_power(blurred)
+    aim, gain, power = (
+        torch.fft.rfft2(blurred),
+        spectrum.abs().square(),
+        _gradient_power(blurred),
+    )
     aim *= spectrum.conj()
     for tie in SPLITTING:
         check_stop()
@@ -224,7 +274,9 @@ def _sparse(blurred: Tensor, spectrum: Tensor, strength: float, prior: Tensor, s
         lengths = gradients.square().sum(0).mean(0).clamp_(min=1e-12)
         gradients *= (1 - prior / tie * lengths.pow_(EXPONENT / 2 - 1)).clamp_(min=0)
         pull = torch.fft.rfft2(_divergence(gradients))
-        sharp = torch.fft.irfft2((aim + tie / strength * pull) / (gain + tie / strength * power), size)
+        sharp = torch.fft.irfft2(
+            (aim + tie / strength * pull) / (gain + tie / strength * power), size
+        )
     return sharp
 
 
@@ -244,14 +296,20 @@ def wrapped(planes: Tensor, margin: int) -> tuple[Tensor, tuple[int, int]]:
         before = planes[..., (band - index).clamp(max=length - 1)]
         fade = 0.5 - 0.5 * torch.cos(math.pi * (index + 1) / (band + 1))
         offsets.append(band // 2)
-        planes = torch.cat((planes, after.lerp(before, fade)), -1).roll(band // 2, -1).transpose(-1, axis)
+        planes = (
+            torch.cat((planes, after.lerp(before, fade)), -1)
+            .roll(band // 2, -1)
+            .transpose(-1, axis)
+        )
     return planes.contiguous(), (offsets[1], offsets[0])
 
 
 def transfer(kernel: Tensor, canvas: Tensor) -> Tensor:
     """Return the spectrum (H, W / 2 + 1) of a kernel, its middle at the origin of a canvas (..., H, W)."""
     side, (height, width) = len(kernel), canvas.shape[-2:]
-    placed = F.pad(kernel.to(canvas.device, non_blocking=True), (0, width - side, 0, height - side))
+    placed = F.pad(
+        kernel.to(canvas.device, non_blocking=True), (0, width - side, 0, height - side)
+    )
     spectrum: Tensor = torch.fft.rfft2(placed.roll((-(side // 2),) * 2, (0, 1)))
     return spectrum
 
@@ -265,12 +323,16 @@ def phased(spectrum: Tensor, shift: tuple[float, float], canvas: Tensor) -> Tens
 
 def _frequencies(canvas: Tensor) -> tuple[Tensor, Tensor]:
     (height, width), device = canvas.shape[-2:], canvas.device
-    return torch.fft.fftfreq(height, device=device)[:, None], torch.fft.rfftfreq(width, device=device)[None]
+    return torch.fft.fftfreq(height, device=device)[:, None], torch.fft.rfftfreq(
+        width, device=device
+    )[None]
 
 
 def _gradient_power(canvas: Tensor) -> Tensor:
     """Return the power of the gradients' filters on a canvas (..., H, W), by frequency."""
-    rows, columns = (2 - 2 * torch.cos(math.tau * line) for line in _frequencies(canvas))
+    rows, columns = (
+        2 - 2 * torch.cos(math.tau * line) for line in _frequencies(canvas)
+    )
     return rows + columns
 
 
@@ -282,7 +344,9 @@ def _gradients(planes: Tensor, out: Tensor | None = None) -> Tensor:
         before, after = planes.narrow(axis, 0, last), planes.narrow(axis, 1, last)
         torch.sub(after, before, out=difference.narrow(axis, 0, last))
         torch.sub(
-            before.narrow(axis, 0, 1), after.narrow(axis, last - 1, 1), out=difference.narrow(axis, last, 1)
+            before.narrow(axis, 0, 1),
+            after.narrow(axis, last - 1, 1),
+            out=difference.narrow(axis, last, 1),
         )
     return differences
 

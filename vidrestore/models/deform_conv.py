@@ -33,7 +33,11 @@ LEAST_ROWS = 16  # least rows of a strip, since taps read up to five rows beyond
 
 
 def deformable_depthwise(
-    maps: Tensor, offsets: Tensor, weight: Tensor, span: Span | None = None, reach: float | None = None
+    maps: Tensor,
+    offsets: Tensor,
+    weight: Tensor,
+    span: Span | None = None,
+    reach: float | None = None,
 ) -> Tensor:
     """Convolve maps (B, C, H, W) by offsets (B, 18, rows, W) in pixels and a weight (C, 1, 3, 3) to (B, C,
     rows, W).
@@ -45,13 +49,21 @@ def deformable_depthwise(
     span = span or (0, maps.shape[2])
     computed = torch.promote_types(maps.dtype, torch.float32)
     if span == (0, maps.shape[2]) and in_one_piece():
-        return _sampled_at_once(maps.to(computed), offsets.to(computed), weight.to(computed)).to(maps.dtype)
-    table, indices, weights = _samples(maps.to(computed), offsets.to(computed), span, reach)
+        return _sampled_at_once(
+            maps.to(computed), offsets.to(computed), weight.to(computed)
+        ).to(maps.dtype)
+    table, indices, weights = _samples(
+        maps.to(computed), offsets.to(computed), span, reach
+    )
     taps = weight.to(computed).flatten(1).transpose(-1, -2)  # (9, C)
     output = _bag(indices[0], weights[0], table) * taps[0]
     for tap in range(1, TAPS):
         output = output.addcmul_(_bag(indices[tap], weights[tap], table), taps[tap])
-    return output.to(maps.dtype).view(len(maps), -1, maps.shape[3], maps.shape[1]).permute(0, 3, 1, 2)
+    return (
+        output.to(maps.dtype)
+        .view(len(maps), -1, maps.shape[3], maps.shape[1])
+        .permute(0, 3, 1, 2)
+    )
 
 
 def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
@@ -60,8 +72,11 @@ def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
     y, x = _sample_positions(offsets, (0, height))  # (9, B, H, W) each
     across, down = (2 * x + 1) / width - 1, (2 * y + 1) / height - 1
     positions = torch.stack((across, down), -1)
-    samples = F.grid_sample(maps.contiguous(), positions.transpose(0, 1).flatten(1, 2), align_corners=False)
-    mixed = weight.flatten(2) @ samples.view(*samples.shape[:2], TAPS, -1)  # (B, C, 1, H W)
+    samples = F.grid_sample(
+        maps.contiguous(), positions.transpose(0, 1).flatten(1, 2), align_corners=False
+    )
+    # (B, C, 1, H W)
+    mixed = weight.flatten(2) @ samples.view(*samples.shape[:2], TAPS, -1)
     return mixed.view(maps.shape).contiguous(memory_format=torch.channels_last)
 
 
@@ -70,7 +85,9 @@ def _bag(indices: Tensor, weights: Tensor, table: Tensor) -> Tensor:
     return F.embedding_bag(indices, table, mode="sum", per_sample_weights=weights)
 
 
-def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
+def _samples(
+    maps: Tensor, offsets: Tensor, span: Span, reach: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the pixels that a span may read as rows (M, C) of a table, and the (9, B rows W, 4) indices and
     weights of rows to mix.
 
@@ -93,7 +110,9 @@ def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> 
     # their bilinear weights
     down, right = y - row, x - column
     both = down * right
-    weights = torch.stack((1 - down - right + both, right - both, down - both, both), -1)
+    weights = torch.stack(
+        (1 - down - right + both, right - both, down - both, both), -1
+    )
     return table, indices.view(TAPS, -1, 4), weights.view(TAPS, -1, 4)
 
 
@@ -133,13 +152,17 @@ class DeformableEmbedding(nn.Module):
 
     def rows(self, maps: Tensor, span: Span) -> Tensor:
         offsets = pointwise(
-            depthwise_rows(window(maps, span, 1), self.offset_depthwise), self.offset_pointwise
+            depthwise_rows(window(maps, span, 1), self.offset_depthwise),
+            self.offset_pointwise,
         )
         reach = None
         if self.limit:
             offsets, reach = offsets.clamp(*self.limit), max(map(abs, self.limit))
         return F.hardswish(
-            pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise)
+            pointwise(
+                deformable_depthwise(maps, offsets, self.depthwise, span, reach),
+                self.pointwise,
+            )
         )
 
 
@@ -155,6 +178,10 @@ class FixedEmbedding(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """Map (B, C, H, W) to the same shape."""
         convolved = F.conv2d(
-            maps, self.depthwise, padding=self.dilation, dilation=self.dilation, groups=len(self.depthwise)
+            maps,
+            self.depthwise,
+            padding=self.dilation,
+            dilation=self.dilation,
+            groups=len(self.depthwise),
         )
         return F.hardswish(pointwise(convolved, self.pointwise))

@@ -94,12 +94,18 @@ class Dropouts(NamedTuple):
     def dashes(self) -> int:
         """The number of dashes; pieces of a line near each other are one, and two in adjoining lines."""
         near = SEARCH.grown // 2
-        grown = _combined(F.pad(self.pixels, (2 * near, 2 * near, 0, 0)), 2 * near + 1, 3, torch.maximum)
+        grown = _combined(
+            F.pad(self.pixels, (2 * near, 2 * near, 0, 0)),
+            2 * near + 1,
+            3,
+            torch.maximum,
+        )
         lines = np.pad(grown[0, 0].bool().numpy(), ((1, 0), (1, 1)))
         changes = np.diff(lines.astype(np.int8), axis=1)
         rows, starts = np.nonzero(changes == 1)
         _, stops = np.nonzero(changes == -1)
-        above = lines.cumsum(1)  # of a line, up to a place; the line above has the index of the row before
+        # of a line, up to a place; the line above has the index of the row before
+        above = lines.cumsum(1)
         return int((above[rows - 1, stops] == above[rows - 1, starts]).sum())
 
 
@@ -109,7 +115,9 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
     others = [_others_ceiling(other, view.parity, lines) for other in view.others]
 
     # Most fields have nothing that stands out even without motion, which takes the most time to find.
-    beside = torch.cat((_lines_ceiling(field), _signed(view.neighbours))).amax(0, keepdim=True)
+    beside = torch.cat((_lines_ceiling(field), _signed(view.neighbours))).amax(
+        0, keepdim=True
+    )
     still = torch.cat((beside, *others)).amax(0, keepdim=True)
     outliers = (field - still).clamp(max=SEARCH.most * SEARCH.least)
     if not bool((_row_means(outliers, SEARCH.row) > SEARCH.least).any()):
@@ -125,9 +133,16 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
     excess = field - torch.cat((beside, in_time, *moved)).amax(0, keepdim=True)
 
     difference = (aligned[:1] - aligned[1:]).abs()
-    square = _row_means(_column_sums(difference, SEARCH.square), SEARCH.square) / SEARCH.square
+    square = (
+        _row_means(_column_sums(difference, SEARCH.square), SEARCH.square)
+        / SEARCH.square
+    )
     doubt = SEARCH.doubt * torch.maximum(_row_means(difference, SEARCH.row), square)
-    limit = SEARCH.least + doubt + SEARCH.around * _means_beyond(excess.amax(1, keepdim=True).clamp(min=0))
+    limit = (
+        SEARCH.least
+        + doubt
+        + SEARCH.around * _means_beyond(excess.amax(1, keepdim=True).clamp(min=0))
+    )
     soft = _lines_ceiling(_row_means(field - in_time, SEARCH.row)).clamp(min=0)
     least = limit + SEARCH.softness * soft
     means = _row_means(torch.minimum(excess, SEARCH.most * least), SEARCH.row)
@@ -147,7 +162,10 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
 
 def field_motion(field: Tensor, neighbours: Tensor) -> Tensor:
     """Return the motion (2, 2, h, w) from a field to its neighbours, found at half size."""
-    halves = [F.avg_pool2d(picture / LEVELS, 2, ceil_mode=True) for picture in (field, neighbours)]
+    halves = [
+        F.avg_pool2d(picture / LEVELS, 2, ceil_mode=True)
+        for picture in (field, neighbours)
+    ]
     motion = 2 * dense_motion(halves[0].expand_as(halves[1]), halves[1])
     return F.interpolate(motion, field.shape[-2:], mode="bilinear", align_corners=False)
 
@@ -159,8 +177,12 @@ def filled(neighbours: Tensor, dropouts: Dropouts) -> tuple[Tensor, Tensor]:
     lines, columns = neighbours.shape[-2:]
     pixels, motion = dropouts
     if pixels.shape[-2:] != neighbours.shape[-2:]:
-        ratio = motion.new_tensor((columns / pixels.shape[-1], lines / pixels.shape[-2]))
-        motion = F.interpolate(motion, (lines, columns), mode="area") * ratio[:, None, None]
+        ratio = motion.new_tensor(
+            (columns / pixels.shape[-1], lines / pixels.shape[-2])
+        )
+        motion = (
+            F.interpolate(motion, (lines, columns), mode="area") * ratio[:, None, None]
+        )
         pixels = F.adaptive_max_pool2d(pixels, (lines, columns))
     aligned = warp(neighbours, motion, border="border", mode="bicubic")
     return aligned.mean((0, 1)), pixels[0, 0] > 0
@@ -177,8 +199,14 @@ def _lines_ceiling(field: Tensor) -> Tensor:
     """
     lines = field.shape[-2]
     padded = F.pad(field, (0, 0, 2, 2), mode="replicate")
-    above, over, under, below = (padded[..., top : top + lines, :] for top in (0, 1, 3, 4))
-    ceilings = torch.maximum(over, under), torch.maximum(above, under), torch.maximum(over, below)
+    above, over, under, below = (
+        padded[..., top : top + lines, :] for top in (0, 1, 3, 4)
+    )
+    ceilings = (
+        torch.maximum(over, under),
+        torch.maximum(above, under),
+        torch.maximum(over, below),
+    )
     return torch.minimum(torch.minimum(ceilings[0], ceilings[1]), ceilings[2])
 
 
@@ -186,7 +214,9 @@ def _others_ceiling(other: Tensor, parity: int, lines: int) -> Tensor:
     """Return the largest sample (1, 2, lines, w) of a field of the other rows around each of this one."""
     top = SEARCH.lines - parity
     bottom = lines + 2 * SEARCH.lines - 1 - other.shape[-2] - top
-    padded = F.pad(_signed(other), (SEARCH.columns, SEARCH.columns, top, bottom), mode="replicate")
+    padded = F.pad(
+        _signed(other), (SEARCH.columns, SEARCH.columns, top, bottom), mode="replicate"
+    )
     columns = _combined(padded, 2 * SEARCH.lines, 2, torch.maximum)
     return _combined(columns, 2 * SEARCH.columns + 1, 3, torch.maximum)
 
@@ -208,18 +238,31 @@ def _column_sums(maps: Tensor, length: int) -> Tensor:
     return _combined(padded, length, 2, torch.add)
 
 
-def _combined(maps: Tensor, length: int, axis: int, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def _combined(
+    maps: Tensor, length: int, axis: int, combine: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
     """Return the sums or the largest of `length` samples that follow each other along an axis, computed from
     those of half as many; torch's own pooling takes ten times as long.
     """
     if length == 1:
         return maps
-    half, count = _combined(maps, length // 2, axis, combine), maps.shape[axis] - length + 1
-    results = combine(half.narrow(axis, 0, count), half.narrow(axis, length // 2, count))
-    return combine(results, maps.narrow(axis, length - 1, count)) if length % 2 else results
+    half, count = (
+        _combined(maps, length // 2, axis, combine),
+        maps.shape[axis] - length + 1,
+    )
+    results = combine(
+        half.narrow(axis, 0, count), half.narrow(axis, length // 2, count)
+    )
+    return (
+        combine(results, maps.narrow(axis, length - 1, count))
+        if length % 2
+        else results
+    )
 
 
 def _means_beyond(excess: Tensor) -> Tensor:
     """Return the mean of (1, 1, h, w) over the lines around each, without its own and the next ones."""
     rows, size, near = _row_means(excess, SEARCH.length), 2 * SEARCH.distance + 1, 3
-    return (_column_sums(rows, size) - _column_sums(rows, near)).clamp(min=0) / (size - near)
+    return (_column_sums(rows, size) - _column_sums(rows, near)).clamp(min=0) / (
+        size - near
+    )

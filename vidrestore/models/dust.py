@@ -31,7 +31,8 @@ from torch import Tensor, nn
 
 from vidrestore.models.fast.linear import Linear, on_tokens
 
-HEAD_SPREAD = 3e-4  # std of the noise that makes the heads' dictionaries differ (paper, Section IV-B)
+# std of the noise that makes the heads' dictionaries differ (paper, Section IV-B)
+HEAD_SPREAD = 3e-4
 NORM_EPS = 1e-5
 
 
@@ -51,7 +52,8 @@ class DustConfig:
     temperature: bool = False
     # attention tokens, Section III-C; without it the weighted softmax of Eq. 13 (Table II a)
     normalise: bool = True
-    correlation: bool = False  # attention is on F D h with F (N, N) learnt (Appendix B, Table X)
+    # attention is on F D h with F (N, N) learnt (Appendix B, Table X)
+    correlation: bool = False
     # initial values, on the 0-255 scale (Section IV-B, Table I)
     lambda1: float = 0.1
     lambda2: float = 0.4
@@ -64,7 +66,9 @@ class DustConfig:
         if self.c <= 0:
             raise ValueError(f"c must be above 0, got {self.c}")
         if self.temperature and not self.normalise:
-            raise ValueError("temperature is for normalised tokens only; remove it, or set normalise")
+            raise ValueError(
+                "temperature is for normalised tokens only; remove it, or set normalise"
+            )
 
 
 def check_measurements(measurements: int | None, patch: int) -> None:
@@ -76,15 +80,21 @@ def check_measurements(measurements: int | None, patch: int) -> None:
 def check_weights(lambda1: float, lambda2: float) -> None:
     """Raise ValueError for weights of an objective's terms that are not above 0."""
     if min(lambda1, lambda2) <= 0:
-        raise ValueError(f"lambda1 and lambda2 must be above 0, got {lambda1} and {lambda2}")
+        raise ValueError(
+            f"lambda1 and lambda2 must be above 0, got {lambda1} and {lambda2}"
+        )
 
 
 def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
     """Raise ValueError for sizes that no network can have."""
     if math.isqrt(atoms) ** 2 != atoms or atoms < patch**2:
-        raise ValueError(f"atoms must be a square of at least {patch**2} (a separable DCT), got {atoms}")
+        raise ValueError(
+            f"atoms must be a square of at least {patch**2} (a separable DCT), got {atoms}"
+        )
     if min(patch, blocks, heads) < 1:
-        raise ValueError(f"patch, blocks and heads must be at least 1, got {patch}, {blocks} and {heads}")
+        raise ValueError(
+            f"patch, blocks and heads must be at least 1, got {patch}, {blocks} and {heads}"
+        )
 
 
 def dct_dictionary(patch: int, atoms: int) -> Tensor:
@@ -101,7 +111,9 @@ def dct_dictionary(patch: int, atoms: int) -> Tensor:
 class Transform:
     """The DCT of patches (..., side * side), with products in `dtype`."""
 
-    def __init__(self, side: int, dtype: torch.dtype, linear: type[Linear], device: torch.device) -> None:
+    def __init__(
+        self, side: int, dtype: torch.dtype, linear: type[Linear], device: torch.device
+    ) -> None:
         basis = dct_dictionary(side, side**2).mT.contiguous().to(device)
         self.side, self._dtype = side, dtype
         self._product = linear(basis, dtype)
@@ -136,7 +148,9 @@ def weighted_attention(tokens: Tensor) -> Tensor:
     """
     centred = tokens - tokens.mean(-2, keepdim=True)
     products = centred @ centred.mT
-    return (products - 0.5 * products.diagonal(dim1=-2, dim2=-1)[..., None, :]).softmax(-1)
+    return (products - 0.5 * products.diagonal(dim1=-2, dim2=-1)[..., None, :]).softmax(
+        -1
+    )
 
 
 class Dust(nn.Module):
@@ -154,30 +168,43 @@ class Dust(nn.Module):
         dictionary = dct_dictionary(config.patch, config.atoms)
         if config.measurements is not None:
             # A (M, N)
-            self.sensing = nn.Parameter(nn.init.xavier_uniform_(torch.empty(config.measurements, pixels)))
-        sensing = torch.eye(pixels) if config.measurements is None else self.sensing.detach()
+            self.sensing = nn.Parameter(
+                nn.init.xavier_uniform_(torch.empty(config.measurements, pixels))
+            )
+        sensing = (
+            torch.eye(pixels) if config.measurements is None else self.sensing.detach()
+        )
         self.dictionary = nn.Parameter(dictionary.clone())  # D (N, K)
-        self.transition = nn.Parameter(torch.empty(config.atoms, config.atoms))  # U (K, K)
-        self.analysis = nn.Parameter(torch.empty(config.atoms, len(sensing)))  # V (K, M)
+        # U (K, K)
+        self.transition = nn.Parameter(torch.empty(config.atoms, config.atoms))
+        # V (K, M)
+        self.analysis = nn.Parameter(torch.empty(config.atoms, len(sensing)))
         self.set_sensing(sensing)
         if config.heads > 1:
             spread = HEAD_SPREAD * torch.randn(config.heads, pixels, config.atoms)
-            self.head_dictionaries = nn.Parameter(dictionary + spread)  # D_m (heads, N, K)
+            # D_m (heads, N, K)
+            self.head_dictionaries = nn.Parameter(dictionary + spread)
         if config.correlation:
             self.correlation = nn.Parameter(torch.eye(pixels))  # F (N, N)
         # the inverse softplus of lambda1
-        self.raw_threshold = nn.Parameter(torch.tensor(math.log(math.expm1(config.lambda1))))
+        self.raw_threshold = nn.Parameter(
+            torch.tensor(math.log(math.expm1(config.lambda1)))
+        )
         self.gain = nn.Parameter(torch.tensor(config.lambda2))  # lambda2
         self.step = nn.Parameter(torch.tensor(config.c))  # c
         if config.temperature:
-            self.raw_temperature = nn.Parameter(torch.tensor(math.log(math.expm1(1 / 16))))
+            self.raw_temperature = nn.Parameter(
+                torch.tensor(math.log(math.expm1(1 / 16)))
+            )
 
     @property
     def threshold(self) -> Tensor:
         return F.softplus(self.raw_threshold) / self.step  # lambda1 / c
 
     @staticmethod
-    def current(tensors: dict[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+    def current(
+        tensors: dict[str, Tensor], config: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
         """Return the tensors of a file with this configuration in today's form. In files without `c` the
         threshold isn't divided by c, but V x is.
         """
@@ -193,22 +220,33 @@ class Dust(nn.Module):
             self.sensing.copy_(sensing)
         projected = sensing @ self.dictionary  # A D (M, K)
         scaled = projected.mT / self.config.c
-        self.transition.copy_(torch.eye(self.config.atoms).to(projected) - scaled @ projected)
+        self.transition.copy_(
+            torch.eye(self.config.atoms).to(projected) - scaled @ projected
+        )
         self.analysis.copy_(scaled)
 
     def measure(self, patches: Tensor) -> Tensor:
         """Return the measurements A s (..., M) of patches (..., N) (Eq. 1)."""
-        return patches if self.config.measurements is None else patches @ self.sensing.mT
+        return (
+            patches if self.config.measurements is None else patches @ self.sensing.mT
+        )
 
     def attention(self, code: Tensor) -> Tensor:
         """Return the (B, T, T) attention of codes (B, T, K), averaged over the heads (Eq. 14 and 18)."""
-        maps = [self._map(code @ dictionary.mT) for dictionary in self.attention_dictionaries()]
+        maps = [
+            self._map(code @ dictionary.mT)
+            for dictionary in self.attention_dictionaries()
+        ]
         return torch.stack(maps).mean(0)
 
     def attention_dictionaries(self) -> Tensor:
         """Return the (heads, N, K) matrices that map codes to attention tokens: D_m or F D_m."""
-        dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
-        return self.correlation @ dictionaries if self.config.correlation else dictionaries
+        dictionaries = (
+            self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
+        )
+        return (
+            self.correlation @ dictionaries if self.config.correlation else dictionaries
+        )
 
     def _map(self, tokens: Tensor) -> Tensor:
         if not self.config.normalise:
@@ -224,10 +262,13 @@ class Dust(nn.Module):
         code = soft_threshold(data, self.threshold)  # the first block starts from h = 0
         for _ in range(self.config.blocks - 1):
             mixed = self.gain * self.attention(code) @ code  # Eq. 14
-            code = soft_threshold(mixed @ self.transition.mT + data, self.threshold)  # Eq. 15
+            # Eq. 15
+            code = soft_threshold(mixed @ self.transition.mT + data, self.threshold)
         return code @ self.dictionary.mT
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> FastDust:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> FastDust:
         """Return the same function in a faster form: `PackedLinear` for inference, `PlainLinear` for
         gradients. Unlike that of `SigmaDust.at` it is the same for every sigma.
         """
@@ -245,12 +286,22 @@ class FastDust:
 
     def __init__(self, network: Dust, dtype: torch.dtype, linear: type[Linear]) -> None:
         config, threshold = network.config, network.threshold
-        self.blocks, self.pixels, self.heads, self.dtype = config.blocks, config.patch**2, config.heads, dtype
+        self.blocks, self.pixels, self.heads, self.dtype = (
+            config.blocks,
+            config.patch**2,
+            config.heads,
+            dtype,
+        )
         heads = network.attention_dictionaries()
         self.normalise = config.normalise
-        compared = threshold * (heads - heads.mean(1, keepdim=True) if config.normalise else heads)
+        compared = threshold * (
+            heads - heads.mean(1, keepdim=True) if config.normalise else heads
+        )
         self.analysis = linear(network.analysis / threshold, dtype)
-        self.block = linear(torch.cat([compared.flatten(0, 1), network.gain * network.transition]), dtype)
+        self.block = linear(
+            torch.cat([compared.flatten(0, 1), network.gain * network.transition]),
+            dtype,
+        )
         self.synthesis = linear(network.dictionary * threshold, dtype)
         self.scale = torch.tensor(1.0)
         if config.temperature:
@@ -263,15 +314,30 @@ class FastDust:
         data = data.view(groups, tokens, -1)
         code = F.softshrink(data, 1.0)
         for _ in range(self.blocks - 1):
-            product = self.block(code.view(groups * tokens, -1)).view(groups, tokens, -1)
+            product = self.block(code.view(groups * tokens, -1)).view(
+                groups, tokens, -1
+            )
             heads = product[..., : self.heads * self.pixels].split(self.pixels, dim=-1)
-            attention = torch.stack([self._map(head) for head in heads]).mean(0).to(self.dtype)
-            code = F.softshrink(torch.baddbmm(data, attention, product[..., self.heads * self.pixels :]), 1.0)
-        return self.synthesis(code.view(groups * tokens, -1)).view(groups, tokens, -1).float()
+            attention = (
+                torch.stack([self._map(head) for head in heads]).mean(0).to(self.dtype)
+            )
+            code = F.softshrink(
+                torch.baddbmm(
+                    data, attention, product[..., self.heads * self.pixels :]
+                ),
+                1.0,
+            )
+        return (
+            self.synthesis(code.view(groups * tokens, -1))
+            .view(groups, tokens, -1)
+            .float()
+        )
 
     def _map(self, tokens: Tensor) -> Tensor:
         if not self.normalise:
             return weighted_attention(tokens.float())
         products = torch.bmm(tokens, tokens.mT).float()
         inverse = (products.diagonal(dim1=1, dim2=2) / self.pixels + NORM_EPS).rsqrt()
-        return (products * inverse[:, :, None] * inverse[:, None] * self.scale).softmax(-1)
+        return (products * inverse[:, :, None] * inverse[:, None] * self.scale).softmax(
+            -1
+        )

@@ -31,11 +31,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.dust import HEAD_SPREAD, Dust, DustConfig, check_sizes, dct_dictionary
+from vidrestore.models.dust import (
+    HEAD_SPREAD,
+    Dust,
+    DustConfig,
+    check_sizes,
+    dct_dictionary,
+)
 from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
 from vidrestore.models.fitted import on_device
 
-CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
+# level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
+CENTRE, SPREAD = 15.0, 1.5
 SIGMA_RANGE = (1.0, 75.0)
 
 
@@ -81,7 +88,8 @@ class SigmaDust(nn.Module):
         self.self_distance = self._number(later, 0.3)
         # share of the noise that attention does not average, through a sigmoid
         self.own_share = self._number(later, 0.0)
-        self.noise_power = self._number(later, 0.5)  # thresholds scale with the remaining noise to this power
+        # thresholds scale with the remaining noise to this power
+        self.noise_power = self._number(later, 0.5)
         if config.heads > 1:
             self.head_dictionaries = nn.Parameter(
                 dictionary + HEAD_SPREAD * torch.randn(config.heads, *dictionary.shape)
@@ -99,35 +107,54 @@ class SigmaDust(nn.Module):
 
     def _number(self, blocks: int, start: float) -> nn.Parameter:
         """Return (blocks, degree + 1) coefficients of one number per block."""
-        return nn.Parameter(F.pad(torch.full((blocks, 1), start), (0, self.config.degree)))
+        return nn.Parameter(
+            F.pad(torch.full((blocks, 1), start), (0, self.config.degree))
+        )
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> LevelDust:
         """Return the network at one sigma, with products in `dtype`: `PackedLinear` for inference,
         `PlainLinear` for gradients. A tensor of one number stays on the device.
         """
         if isinstance(sigma, Tensor):
             level = (sigma.clamp(*SIGMA_RANGE) / CENTRE).log() / SPREAD
-            powers = torch.stack([level**power for power in range(self.config.degree + 1)])
+            powers = torch.stack(
+                [level**power for power in range(self.config.degree + 1)]
+            )
         else:
             number = noise_level(sigma)
-            powers = torch.tensor([number**power for power in range(self.config.degree + 1)])
+            powers = torch.tensor(
+                [number**power for power in range(self.config.degree + 1)]
+            )
             powers = on_device(powers.to(self.dictionary.dtype), self.dictionary.device)
         # a block's tokens are in units of its own threshold, so what it takes over is scaled
         thresholds = self._at(powers, self.log_threshold).exp()
-        ratios, to_first = thresholds[:-1] / thresholds[1:], thresholds[0] / thresholds[1:]
+        ratios, to_first = (
+            thresholds[:-1] / thresholds[1:],
+            thresholds[0] / thresholds[1:],
+        )
         gain = thresholds[-1] * self._at(powers, self.log_gain)[0].exp()
         carried, self_gain, attended = (
-            self._at(powers, curve).to(dtype) for curve in (self.carried, self.own, self.attended)
+            self._at(powers, curve).to(dtype)
+            for curve in (self.carried, self.own, self.attended)
         )
-        inverse_temperatures = 1 / (self.config.patch**2 * (self.log_temperature @ powers).exp())
+        inverse_temperatures = 1 / (
+            self.config.patch**2 * (self.log_temperature @ powers).exp()
+        )
         self_distances = self.config.patch**2 * (self.self_distance @ powers)
-        own_shares, noise_powers = (self.own_share @ powers).sigmoid(), self.noise_power @ powers
+        own_shares, noise_powers = (
+            (self.own_share @ powers).sigmoid(),
+            self.noise_power @ powers,
+        )
         heads = self.head_dictionaries if self.config.heads > 1 else ()
         blocks = [
             LevelBlock(
                 tokens=linear(self.dictionary * thresholds[block], dtype),
                 heads=[linear(head * thresholds[block], dtype) for head in heads],
-                correction=linear(self.correction / thresholds[block + 1, :, None], dtype),
+                correction=linear(
+                    self.correction / thresholds[block + 1, :, None], dtype
+                ),
                 carried=carried[block] * ratios[block].to(dtype),
                 self_gain=self_gain[block] * to_first[block].to(dtype),
                 attended=attended[block] * to_first[block].to(dtype),
@@ -140,7 +167,9 @@ class SigmaDust(nn.Module):
         ]
         analysis = self.analysis / (sigma * thresholds[0, :, None])
         synthesis = self.dictionary * (sigma * gain)
-        return LevelDust(dtype, linear(analysis, dtype), blocks, linear(synthesis, dtype))
+        return LevelDust(
+            dtype, linear(analysis, dtype), blocks, linear(synthesis, dtype)
+        )
 
     @staticmethod
     def _at(powers: Tensor, curve: Tensor) -> Tensor:
@@ -176,7 +205,8 @@ class LevelBlock:
     """One block after the first, with thresholds divided out of codes, data and weights."""
 
     tokens: Linear  # D (N, K)
-    heads: list[Linear]  # D_m (N, K) of MH-DUST; empty: attention uses the tokens themselves
+    # D_m (N, K) of MH-DUST; empty: attention uses the tokens themselves
+    heads: list[Linear]
     correction: Linear  # P (K, N)
     carried: Tensor  # (K,), like the next two
     self_gain: Tensor
@@ -219,19 +249,30 @@ class LevelDust:
         heads = [on_tokens(head, code) for head in block.heads] or [tokens]
         maps = [_distance_attention(head, block) for head in heads]
         attention = torch.stack(maps).mean(0) if len(maps) > 1 else maps[0]
-        remaining, mixing = _remaining_noise(attention, block).to(code.dtype), attention.to(code.dtype)
+        remaining, mixing = (
+            _remaining_noise(attention, block).to(code.dtype),
+            attention.to(code.dtype),
+        )
         pull = on_tokens(block.correction, torch.bmm(mixing, tokens))
         if torch.is_grad_enabled():
             values = code * block.carried + data * block.attended
             mixed = torch.baddbmm(pull, mixing, values) + data * block.self_gain
             return cast("Tensor", _SoftThreshold.apply(mixed, remaining))  # type: ignore[no-untyped-call]
         spare, result = code, pull
-        values = torch.addcmul(torch.mul(code, block.carried, out=spare), data, block.attended, out=spare)
-        mixed = torch.addcmul(
-            torch.baddbmm(pull, mixing, values, out=result), data, block.self_gain, out=result
+        values = torch.addcmul(
+            torch.mul(code, block.carried, out=spare), data, block.attended, out=spare
         )
-        if mixed.device.type == "cpu":  # where torch.clamp with tensors as bounds takes four times as long
-            bounded = torch.maximum(torch.minimum(mixed, remaining, out=spare), -remaining, out=spare)
+        mixed = torch.addcmul(
+            torch.baddbmm(pull, mixing, values, out=result),
+            data,
+            block.self_gain,
+            out=result,
+        )
+        # where torch.clamp with tensors as bounds takes four times as long
+        if mixed.device.type == "cpu":
+            bounded = torch.maximum(
+                torch.minimum(mixed, remaining, out=spare), -remaining, out=spare
+            )
         else:
             bounded = torch.clamp(mixed, -remaining, remaining, out=spare)
         return torch.sub(mixed, bounded, out=result)

@@ -19,10 +19,13 @@ from vidrestore.models.spynet import warp
 
 # Chosen on training clips, clean and with noise, by the PSNR before and after denoising.
 AROUND = 2, 3  # pixels down and across, either side, over which errors are averaged
-ROUGHNESS = 0.07  # square error of interpolation over that of a real row from the mean of the next two
-LEAST_ERROR, NOISE = 3.0, 1.0  # added to errors: squared grey levels, and as many times the noise's variance
+# square error of interpolation over that of a real row from the mean of the next two
+ROUGHNESS = 0.07
+# added to errors: squared grey levels, and as many times the noise's variance
+LEAST_ERROR, NOISE = 3.0, 1.0
 
-Rows = Sequence[int | None]  # parity of the real rows of every frame; None: all are real
+# parity of the real rows of every frame; None: all are real
+Rows = Sequence[int | None]
 
 
 def real_samples(rows: Rows, plane: Tensor) -> Tensor | None:
@@ -31,7 +34,9 @@ def real_samples(rows: Rows, plane: Tensor) -> Tensor | None:
         return None
     parities = torch.arange(plane.shape[1]) % 2
     every = torch.ones_like(parities, dtype=torch.bool)
-    real = torch.stack([every if parity is None else parities == parity for parity in rows])
+    real = torch.stack(
+        [every if parity is None else parities == parity for parity in rows]
+    )
     return real[..., None].to(plane.device)
 
 
@@ -65,21 +70,33 @@ def field_of(rows: Rows, plane: Tensor, groups: Tensor, side: int) -> Field | No
 
 
 def woven(
-    planes: Sequence[Tensor], rows: Rows, sigma: Sequence[float], guide: int = 0, step: int = 1
+    planes: Sequence[Tensor],
+    rows: Rows,
+    sigma: Sequence[float],
+    guide: int = 0,
+    step: int = 1,
 ) -> tuple[Tensor, ...]:
     """Return every `step`th frame of deinterlaced planes (T, H, W), on the 0-255 scale, with the field before
     and the one after woven into its interpolated rows; two on either side if there is no noise. `sigma` is
     the noise of each plane. The motion is that of the plane at `guide`.
     """
     luma = F.pad(planes[guide][:, None] / 255, (0, 0, 1, 1), mode="replicate")
-    smooth = (luma[..., :-2, :] + 2 * luma[..., 1:-1, :] + luma[..., 2:, :]) / 4  # bwdif leaves combs
+    # bwdif leaves combs
+    smooth = (luma[..., :-2, :] + 2 * luma[..., 1:-1, :] + luma[..., 2:, :]) / 4
     reach = 1 if any(sigma) else 2
 
     def frame_planes(frame: int) -> list[Tensor]:
         """Return the planes of a frame with its neighbours woven in."""
         first, stop = max(0, frame - reach), min(len(rows), frame + reach + 1)
-        neighbours = [] if rows[frame] is None else [*range(first, frame), *range(frame + 1, stop)]
-        motions = {index: dense_motion(smooth[frame][None], smooth[index][None]) for index in neighbours}
+        neighbours = (
+            []
+            if rows[frame] is None
+            else [*range(first, frame), *range(frame + 1, stop)]
+        )
+        motions = {
+            index: dense_motion(smooth[frame][None], smooth[index][None])
+            for index in neighbours
+        }
         levels = zip(planes, sigma, strict=True)
         return [
             _woven_frame(plane, rows, LEAST_ERROR + NOISE * level**2, frame, motions)
@@ -90,7 +107,9 @@ def woven(
     return tuple(map(torch.stack, frames))
 
 
-def _woven_frame(plane: Tensor, rows: Rows, least: float, frame: int, motions: dict[int, Tensor]) -> Tensor:
+def _woven_frame(
+    plane: Tensor, rows: Rows, least: float, frame: int, motions: dict[int, Tensor]
+) -> Tensor:
     """Return frame number `frame` (H, W) of a plane (T, H, W). `motions` has the motion (1, 2, h, w) to each
     frame that is woven in, by its number; `least` is added to all errors.
     """
@@ -101,7 +120,10 @@ def _woven_frame(plane: Tensor, rows: Rows, least: float, frame: int, motions: d
     total = weights * picture
     for index, motion in motions.items():
         if motion.shape[-2:] != picture.shape[-2:]:
-            ratio = picture.shape[-1] / motion.shape[-1], picture.shape[-2] / motion.shape[-2]
+            ratio = (
+                picture.shape[-1] / motion.shape[-1],
+                picture.shape[-2] / motion.shape[-2],
+            )
             motion = F.interpolate(motion, picture.shape[-2:], mode="area")
             motion = motion * motion.new_tensor(ratio)[:, None, None]
         warped = warp(plane[index][None, None], motion, border="border", mode="bicubic")
@@ -122,5 +144,7 @@ def _real(parity: int | None, plane: Tensor) -> Tensor:
 def _mean(errors: Tensor, real: Tensor) -> Tensor:
     """Return the mean square of errors (1, 1, H, W) in the real rows around each pixel."""
     size = [2 * reach + 1 for reach in AROUND]
-    sums = (F.avg_pool2d(part, size, 1, AROUND) for part in (errors.square() * real, real))
+    sums = (
+        F.avg_pool2d(part, size, 1, AROUND) for part in (errors.square() * real, real)
+    )
     return torch.div(*sums)

@@ -16,7 +16,8 @@ from vidrestore.models.fast.linear import Linear
 from vidrestore.models.fitted import on_device
 
 GROUP = 20  # tokens of a group, the paper's clip length
-CHUNK = 32  # groups restored at once, so that their activations stay in the processor's cache
+# groups restored at once, so that their activations stay in the processor's cache
+CHUNK = 32
 # The last chunk is padded to a multiple of this, because oneDNN keeps megabytes of code for every size.
 STEP = 16
 STEPS_KEPT = 32  # sizes of planes
@@ -54,7 +55,9 @@ class GroupNetwork(Protocol):
 def origins_of(positions: Tensor, height: int, width: int) -> Tensor:
     """Convert (T, S, 2) corners to (S, T) indices of their pixels in the flattened (T, height, width)."""
     frames = torch.arange(len(positions), device=positions.device)[:, None]
-    return ((frames * height + positions[..., 0]) * width + positions[..., 1]).T.contiguous()
+    return (
+        (frames * height + positions[..., 0]) * width + positions[..., 1]
+    ).T.contiguous()
 
 
 def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor:
@@ -65,20 +68,34 @@ def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor
     memory.
     """
     frames, height, width = shape
-    row, column = origins.flatten().div(width, rounding_mode="floor"), origins.flatten() % width
+    row, column = (
+        origins.flatten().div(width, rounding_mode="floor"),
+        origins.flatten() % width,
+    )
     row = row + row.div(height, rounding_mode="floor")  # frames are one row taller here
-    corners = torch.zeros(frames * (height + 1) * (width + 1), dtype=torch.int16, device=origins.device)
+    corners = torch.zeros(
+        frames * (height + 1) * (width + 1), dtype=torch.int16, device=origins.device
+    )
     steps, signs = _corner_steps(patch, width + 1, origins.device)
     places = (row * (width + 1) + column)[:, None] + steps
     corners.index_add_(0, places.flatten(), signs.repeat(len(places)))
-    return corners.view(frames, height + 1, width + 1).cumsum_(1).cumsum_(2)[:, :height, :width]
+    return (
+        corners.view(frames, height + 1, width + 1)
+        .cumsum_(1)
+        .cumsum_(2)[:, :height, :width]
+    )
 
 
 @lru_cache(STEPS_KEPT)
-def _corner_steps(patch: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _corner_steps(
+    patch: int, width: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Return the steps from a patch's corner to all four in lines of `width` pixels, and what each counts."""
     down = patch * width
-    steps, signs = torch.tensor([0, down, patch, down + patch]), torch.tensor([1, -1, -1, 1])
+    steps, signs = (
+        torch.tensor([0, down, patch, down + patch]),
+        torch.tensor([1, -1, -1, 1]),
+    )
     return on_device(steps, device), on_device(signs.short(), device)
 
 
@@ -89,14 +106,18 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
     position, then time, so that neighbours form a group.
     """
     frames, height, width = counts.shape
-    if counts.device.type == "cpu" and counts.amin() > 0:  # a GPU waits once, for the number of patches
+    # a GPU waits once, for the number of patches
+    if counts.device.type == "cpu" and counts.amin() > 0:
         return torch.empty(0, dtype=torch.long, device=counts.device)
     rows, columns = -(-height // patch), -(-width // patch)
     right, bottom = columns * patch - width, rows * patch - height
-    holes = F.pad(counts == 0, (0, right, 0, bottom)).view(frames, rows, patch, columns, patch)
+    holes = F.pad(counts == 0, (0, right, 0, bottom)).view(
+        frames, rows, patch, columns, patch
+    )
     in_rows = holes.any(4)
     row, column, frame = in_rows.any(2).permute(1, 2, 0).nonzero().unbind(1)
-    top = in_rows[frame, row, :, column].to(torch.uint8).argmax(1)  # first row of the block with a hole
+    # first row of the block with a hole
+    top = in_rows[frame, row, :, column].to(torch.uint8).argmax(1)
     left = holes[frame, row, :, column].any(1).to(torch.uint8).argmax(1)
     y = (row * patch + top).clamp(max=height - patch)
     x = (column * patch + left).clamp(max=width - patch)
@@ -160,9 +181,15 @@ def restore_patches(
 
     def restored(groups: Tensor) -> Tensor:
         filled = torch.cat([groups, groups[-1:].expand(-len(groups) % STEP, -1)])
-        return restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[: len(groups)]
+        return restore(
+            patches.index_select(0, filled.flatten()).view(*filled.shape, -1)
+        )[: len(groups)]
 
-    parts = [groups for groups in (*origins.split(chunk), *extra.split(chunk)) if groups.numel()]
+    parts = [
+        groups
+        for groups in (*origins.split(chunk), *extra.split(chunk))
+        if groups.numel()
+    ]
     for groups, estimates in zip(parts, dealt(restored, parts), strict=True):
         add_patches(total, groups, width, estimates)
     if len(extra):

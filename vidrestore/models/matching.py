@@ -23,7 +23,8 @@ from vidrestore.models.grouping import frames_at_once
 
 # search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
 RADIUS = (4, 2, 1)
-RELUCTANCE = 1.0  # a slot's own motion is used if it saves this share of the median cost
+# a slot's own motion is used if it saves this share of the median cost
+RELUCTANCE = 1.0
 # largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
 TURNS, FEW_CELLS = 5, 256  # turns of the assignment of slots to cells on a GPU
@@ -47,9 +48,12 @@ def halve(plane: Tensor) -> Tensor:
     """
     height, width = plane.shape[1:]
     if height % 2 or width % 2:
-        plane = F.pad(plane[:, None], (0, width % 2, 0, height % 2), mode="replicate")[:, 0]
+        plane = F.pad(plane[:, None], (0, width % 2, 0, height % 2), mode="replicate")[
+            :, 0
+        ]
     rows = plane[:, ::2] + plane[:, 1::2]
-    return (rows[..., ::2] + rows[..., 1::2]).mul_(0.25)  # four times as fast as avg_pool2d
+    # four times as fast as avg_pool2d
+    return (rows[..., ::2] + rows[..., 1::2]).mul_(0.25)
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,12 @@ class Grid:
 
     def corners(self, device: torch.device | None = None) -> Tensor:
         """Return (S, 2) rows and columns of the upper left corners, in reading order of the cells."""
-        y = (torch.arange(self.rows, device=device) * self.stride).clamp(max=self.height - self.patch)
-        x = (torch.arange(self.columns, device=device) * self.stride).clamp(max=self.width - self.patch)
+        y = (torch.arange(self.rows, device=device) * self.stride).clamp(
+            max=self.height - self.patch
+        )
+        x = (torch.arange(self.columns, device=device) * self.stride).clamp(
+            max=self.width - self.patch
+        )
         return torch.cartesian_prod(y, x)
 
     def nearby_cells(self, positions: Tensor) -> Tensor:
@@ -96,7 +104,9 @@ class Grid:
         tables = tables_of(self, positions.device)
         cells = positions.div(self.stride, rounding_mode="floor")
         rows, columns = torch.sub(positions, cells, alpha=self.stride).unbind(1)
-        nearest = tables.nearest.index_select(0, torch.add(columns, rows, alpha=self.stride))
+        nearest = tables.nearest.index_select(
+            0, torch.add(columns, rows, alpha=self.stride)
+        )
         rows, columns = (cells[:, None] + nearest).clamp(*tables.cells).unbind(2)
         return torch.add(columns, rows, alpha=self.columns)
 
@@ -107,7 +117,8 @@ class Tables(NamedTuple):
     corners: Tensor  # (S, 2)
     inside: Bounds  # bounds of corners
     cells: Bounds  # bounds of rows and columns of cells
-    nearest: Tensor  # (stride^2, 16, 2): steps to the nearest cells from each place within a stride
+    # (stride^2, 16, 2): steps to the nearest cells from each place within a stride
+    nearest: Tensor
     around: Tensor  # (9, S): the cells around each; beyond the border the nearest one
 
 
@@ -115,12 +126,23 @@ class Tables(NamedTuple):
 def tables_of(grid: Grid, device: torch.device) -> Tables:
     """Return the tables of a grid, computed on the device."""
     line, reach = (
-        torch.arange(first, stop, device=device) for first, stop in ((0, grid.stride), (1 - REACH, 1 + REACH))
+        torch.arange(first, stop, device=device)
+        for first, stop in ((0, grid.stride), (1 - REACH, 1 + REACH))
     )
     steps = torch.cartesian_prod(reach, reach)
-    distances = (steps * grid.stride - torch.cartesian_prod(line, line)[:, None]).square().sum(-1)
-    cells = torch.arange(grid.rows * grid.columns, device=device).view(1, grid.rows, grid.columns)
-    around = F.pad(cells.double(), (1, 1, 1, 1), mode="replicate").unfold(1, 3, 1).unfold(2, 3, 1)
+    distances = (
+        (steps * grid.stride - torch.cartesian_prod(line, line)[:, None])
+        .square()
+        .sum(-1)
+    )
+    cells = torch.arange(grid.rows * grid.columns, device=device).view(
+        1, grid.rows, grid.columns
+    )
+    around = (
+        F.pad(cells.double(), (1, 1, 1, 1), mode="replicate")
+        .unfold(1, 3, 1)
+        .unfold(2, 3, 1)
+    )
     return Tables(
         grid.corners(device),
         bounds_up_to(grid.height - grid.patch, grid.width - grid.patch, device),
@@ -146,7 +168,9 @@ def pair_like(like: Tensor, first: float, second: float) -> Tensor:
     return pair
 
 
-def fixed_positions(frames: int, grid: Grid, device: torch.device | None = None) -> Tensor:
+def fixed_positions(
+    frames: int, grid: Grid, device: torch.device | None = None
+) -> Tensor:
     """Return (T, S, 2) positions that stay at their cells, as in the paper."""
     return grid.corners(device).expand(frames, -1, -1)
 
@@ -158,9 +182,18 @@ def matched_positions(guide: Tensor, grid: Grid) -> Tensor:
     every cell holds one slot.
     """
     tables = tables_of(grid, guide.device)
-    templates = [_blocks(level, tables.corners) for level in _levels(guide[:1], grid.patch)]
+    templates = [
+        _blocks(level, tables.corners) for level in _levels(guide[:1], grid.patch)
+    ]
     cost = torch.zeros(len(tables.corners), device=guide.device)
-    slots = _Slots(tables.corners, torch.zeros_like(tables.corners), templates, 1 + cost, tables.around, cost)
+    slots = _Slots(
+        tables.corners,
+        torch.zeros_like(tables.corners),
+        templates,
+        1 + cost,
+        tables.around,
+        cost,
+    )
     positions = [tables.corners]
     at_once = frames_at_once(guide)
     for first in range(1, len(guide), at_once):
@@ -185,7 +218,8 @@ class _Level:
     bounds: Bounds  # bounds of the corners of a block
     places: Tensor  # (span^2, 2): places in a search, relative to its first one
     steps: Tensor  # the same relative to its middle
-    pictures: Tensor  # (T, N) samples in reading order, with `radius` replicated ones on each side
+    # (T, N) samples in reading order, with `radius` replicated ones on each side
+    pictures: Tensor
     energy: Tensor  # mean square of the block that begins at each sample of `pictures`
 
     def frame(self, index: int) -> _Level:
@@ -196,7 +230,11 @@ class _Level:
         """Return corners of the blocks of patches at `positions`; a larger one is centred on its patch."""
         if self.margin:
             positions = positions - self.margin
-        return positions if self.scale == 1 else positions.div(self.scale, rounding_mode="floor")
+        return (
+            positions
+            if self.scale == 1
+            else positions.div(self.scale, rounding_mode="floor")
+        )
 
     def inside(self, origins: Tensor) -> Tensor:
         """Move in the blocks that extend beyond the plane, as only those larger than their patches can."""
@@ -234,7 +272,9 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
     pictures = (halve(half), half, full)
     return [
         _level(4 >> index, picture, *sizes)
-        for index, (picture, *sizes) in enumerate(zip(pictures, sides, RADIUS, margins, strict=True))
+        for index, (picture, *sizes) in enumerate(
+            zip(pictures, sides, RADIUS, margins, strict=True)
+        )
     ]
 
 
@@ -242,8 +282,12 @@ def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) ->
     """Replicate the border of pictures (T, H, W) by `radius`, and to at least the size of one block."""
     height, width = pictures.shape[1:]
     below, right = max(0, side - height), max(0, side - width)
-    padded = F.pad(pictures, (radius, radius + right, radius, radius + below), mode="replicate")
-    constants = _constants(height + below - side, width + right - side, radius, pictures.device)
+    padded = F.pad(
+        pictures, (radius, radius + right, radius, radius + below), mode="replicate"
+    )
+    constants = _constants(
+        height + below - side, width + right - side, radius, pictures.device
+    )
     flat, width = padded.flatten(1), padded.shape[2]
     # blocks across the end of a line are summed, too, but not used
     energy = means_of_blocks(padded.square(), side)
@@ -251,7 +295,9 @@ def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) ->
 
 
 @lru_cache(TABLES_KEPT)
-def _constants(rows: int, columns: int, radius: int, device: torch.device) -> tuple[Bounds, Tensor, Tensor]:
+def _constants(
+    rows: int, columns: int, radius: int, device: torch.device
+) -> tuple[Bounds, Tensor, Tensor]:
     line = torch.arange(2 * radius + 1, device=device)
     places = torch.cartesian_prod(line, line)
     return bounds_up_to(rows, columns, device), places, places - radius
@@ -272,7 +318,8 @@ def maps_of_means(pictures: Tensor, side: int) -> Tensor:
     """
     means = means_of_blocks(pictures, side)
     count, height, width = pictures.shape
-    shape = (count, height - side + 1, width - side + 1)  # without blocks across the end of a line
+    # without blocks across the end of a line
+    shape = (count, height - side + 1, width - side + 1)
     return means.as_strided(shape, (means.shape[1], width, 1))
 
 
@@ -294,7 +341,18 @@ def _blocks(level: _Level, positions: Tensor) -> Tensor:
 
 # Compare-and-swap steps after which the middle one of nine values is their median (Paeth, Graphics Gems,
 # 1990).
-_SWAPS = [(1, 2), (4, 5), (7, 8), (0, 1), (3, 4), (6, 7), (1, 2), (4, 5), (7, 8), (0, 3)]
+_SWAPS = [
+    (1, 2),
+    (4, 5),
+    (7, 8),
+    (0, 1),
+    (3, 4),
+    (6, 7),
+    (1, 2),
+    (4, 5),
+    (7, 8),
+    (0, 3),
+]
 _SWAPS += [(5, 8), (4, 7), (3, 6), (1, 4), (2, 5), (4, 7), (4, 2), (6, 4), (4, 2)]
 
 
@@ -308,7 +366,10 @@ def median_of_nine(values: Tensor) -> Tensor:
         return values.median(1).values
     rows = list(values.unbind(1))
     for low, high in _SWAPS:
-        rows[low], rows[high] = torch.minimum(rows[low], rows[high]), torch.maximum(rows[low], rows[high])
+        rows[low], rows[high] = (
+            torch.minimum(rows[low], rows[high]),
+            torch.maximum(rows[low], rows[high]),
+        )
     return rows[4]
 
 
@@ -329,7 +390,9 @@ def _search(
     span = 2 * level.radius + 1
     window = level.windows(level.pictures, origins, level.side + span - 1)
     cross = F.conv2d(window[None], template[:, None], groups=len(template))[0]
-    costs = level.windows(level.energy, origins, span).add_(cross, alpha=-2 / level.side**2)
+    costs = level.windows(level.energy, origins, span).add_(
+        cross, alpha=-2 / level.side**2
+    )
     flat = costs.add_(template.square().mean((1, 2))[:, None, None]).flatten(1)
     least, best = flat.min(1)
     common = _median_motion(ahead + level.places.index_select(0, best), slots) - ahead
@@ -354,12 +417,18 @@ def _follow(slots: _Slots, levels: list[_Level], tables: Tables) -> None:
         origins = target.clamp(*level.bounds)
         step, slots.cost = _search(level, template, origins, origins - start, slots)
         match = origins + step
-        guess = match if level.scale == 1 else torch.add(guess, match - target, alpha=level.scale)
+        guess = (
+            match
+            if level.scale == 1
+            else torch.add(guess, match - target, alpha=level.scale)
+        )
     slots.positions = guess.clamp(*tables.inside)
     slots.motion = slots.positions - before
 
 
-def _assign_cells(slots: _Slots, levels: list[_Level], grid: Grid, tables: Tables) -> None:
+def _assign_cells(
+    slots: _Slots, levels: list[_Level], grid: Grid, tables: Tables
+) -> None:
     """Give each cell one slot, restart slots without a free cell nearby, and update the templates."""
     cells, empty = _assign(grid.nearby_cells(slots.positions), slots.cost)
     lost = cells < 0
@@ -367,10 +436,14 @@ def _assign_cells(slots: _Slots, levels: list[_Level], grid: Grid, tables: Table
         slots.positions[lost], cells[lost] = tables.corners[empty], empty
     else:
         freed = empty[lost.cumsum(0) - 1]
-        slots.positions = torch.where(lost[:, None], tables.corners[freed], slots.positions)
+        slots.positions = torch.where(
+            lost[:, None], tables.corners[freed], slots.positions
+        )
         cells = torch.where(lost, freed, cells)
     slots.around = torch.argsort(cells)[tables.around.index_select(1, cells)]
-    slots.motion = torch.where(lost[:, None], _median_motion(slots.motion, slots), slots.motion)
+    slots.motion = torch.where(
+        lost[:, None], _median_motion(slots.motion, slots), slots.motion
+    )
     slots.count = (slots.count + 1).clamp_(max=MEMORY).masked_fill_(lost, 1)
     share = slots.count.reciprocal()[:, None, None]
     for level, template in zip(levels, slots.templates, strict=True):
@@ -394,7 +467,9 @@ def _assign(candidates: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
         asking = slots[(cells < 0) & (holder[candidate] < 0)]
         if not len(asking):
             continue
-        best = torch.full_like(slots, len(slots)).scatter_reduce_(0, candidate[asking], rank[asking], "amin")
+        best = torch.full_like(slots, len(slots)).scatter_reduce_(
+            0, candidate[asking], rank[asking], "amin"
+        )
         served = asking[best[candidate[asking]] == rank[asking]]
         cells[served], holder[candidate[served]] = candidate[served], served
     return cells, torch.nonzero(holder < 0)[:, 0]
@@ -410,7 +485,8 @@ def _assign_on_device(candidates: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]
     """
     (count, rounds), wishes = candidates.shape, candidates.T.contiguous()
     keys = torch.arange(0, rounds * count, count, device=rank.device)[:, None] + rank
-    unowned = F.pad(keys.new_full((count,), rounds * count), (0, 1), value=-1)  # none has what lies beyond
+    # none has what lies beyond
+    unowned = F.pad(keys.new_full((count,), rounds * count), (0, 1), value=-1)
     open_wishes, beyond = wishes.clone(), wishes.new_full((), count)
     for _ in range(rounds if count < FEW_CELLS else TURNS):
         owner = unowned.scatter_reduce(0, open_wishes.flatten(), keys.flatten(), "amin")

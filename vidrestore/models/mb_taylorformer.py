@@ -26,13 +26,25 @@ from torch import Tensor, nn
 
 from vidrestore.models.alignment import aligned
 from vidrestore.models.deform_conv import DeformableEmbedding, FixedEmbedding
-from vidrestore.models.fast.maps import depthwise, in_one_piece, pointwise, shared_rows, weight
-from vidrestore.models.scattering import OUTPUTS, Scattering, scattering_from, without_haze
+from vidrestore.models.fast.maps import (
+    depthwise,
+    in_one_piece,
+    pointwise,
+    shared_rows,
+    weight,
+)
+from vidrestore.models.scattering import (
+    OUTPUTS,
+    Scattering,
+    scattering_from,
+    without_haze,
+)
 from vidrestore.models.taylor_attention import POSITION_WINDOWS, AttentionRule, Block
 
 Levels = tuple[int, int, int, int]
 
-SIDE_MULTIPLE = 8  # sides of the maps at level 1 are multiples of it, since three halvings follow
+# sides of the maps at level 1 are multiples of it, since three halvings follow
+SIDE_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
@@ -48,17 +60,20 @@ class MBTaylorFormerConfig:
     blocks: Levels = (2, 3, 3, 4)
     branches: Levels = (2, 2, 2, 2)
     heads: Levels = (1, 2, 4, 8)
-    expansion: float = 2.66  # hidden channels of the feed-forward per channel, rounded down
+    # hidden channels of the feed-forward per channel, rounded down
+    expansion: float = 2.66
     # lowest and highest offset of a tap in pixels; empty: no limit (the default of the release's code is 1)
     offset_limit: tuple[float, ...] = (-3.0, 3.0)
     # deformable: taps with offsets; plain: fixed taps; dilated: fixed taps b pixels apart in branch b
     embedding: Literal["deformable", "plain", "dilated"] = "deformable"
     # embeddings of a stage are in series ("-SP" in Table VIII); else all take the stage's input ("-P")
     chain: bool = True
-    first_residual: bool = False  # encoder level 1 adds its input, as all others do; paper True
+    # encoder level 1 adds its input, as all others do; paper True
+    first_residual: bool = False
     attention: AttentionRule = field(default_factory=AttentionRule)
     # The rest is ours, for CPUs; the defaults are those of paper and release.
-    frames: int = 1  # input frames: the frame to restore in the middle of its neighbours
+    # input frames: the frame to restore in the middle of its neighbours
+    frames: int = 1
     aligned: bool = False  # neighbours are warped onto the middle frame first
     # level 1 works at one over this of the size, by a pixel unshuffle before and a shuffle after
     unshuffle: int = 1
@@ -69,19 +84,30 @@ class MBTaylorFormerConfig:
     slope: float = 0.0  # factor of negative values between two plain convolutions
     # the output is input (1 + gain) + residual, which suits haze, instead of input + residual
     gain: bool = False
-    haze: bool = False  # the output is the input without the haze that the network finds in it (`scattering`)
-    tasks: tuple[str, ...] = ()  # each has a learnt vector that is added before every stage; empty: one task
+    # the output is the input without the haze that the network finds in it (`scattering`)
+    haze: bool = False
+    # each has a learnt vector that is added before every stage; empty: one task
+    tasks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        sizes = {name: getattr(self, name) for name in ("widths", "blocks", "branches", "heads")}
+        sizes = {
+            name: getattr(self, name)
+            for name in ("widths", "blocks", "branches", "heads")
+        }
         for name, values in sizes.items():
             if len(values) != 4 or min(values) < 1:
-                raise ValueError(f"{name} must be four numbers of at least 1, got {values}")
-        if self.widths[1] != 2 * self.widths[0] or any(width % 4 for width in self.widths[1:]):
+                raise ValueError(
+                    f"{name} must be four numbers of at least 1, got {values}"
+                )
+        if self.widths[1] != 2 * self.widths[0] or any(
+            width % 4 for width in self.widths[1:]
+        ):
             raise ValueError(
                 f"widths must double from level 1 to 2 and be multiples of 4 from there, got {self.widths}"
             )
-        for width, heads in zip((*self.widths, self.widths[1]), (*self.heads, self.heads[0]), strict=True):
+        for width, heads in zip(
+            (*self.widths, self.widths[1]), (*self.heads, self.heads[0]), strict=True
+        ):
             if heads not in POSITION_WINDOWS or width % heads:
                 raise ValueError(
                     f"heads must be {', '.join(map(str, POSITION_WINDOWS))} and divide the width, got "
@@ -94,9 +120,13 @@ class MBTaylorFormerConfig:
                 f"offset_limit must be two increasing numbers, or none for no limit, got {self.offset_limit}"
             )
         if self.embedding not in ("deformable", "plain", "dilated"):
-            raise ValueError(f"embedding must be deformable, plain or dilated, got {self.embedding!r}")
+            raise ValueError(
+                f"embedding must be deformable, plain or dilated, got {self.embedding!r}"
+            )
         if self.frames < 1 or self.frames % 2 == 0:
-            raise ValueError(f"frames must be odd, so that one is in the middle, got {self.frames}")
+            raise ValueError(
+                f"frames must be odd, so that one is in the middle, got {self.frames}"
+            )
         if self.aligned and self.frames == 1:
             raise ValueError("aligned is for several frames, got 1")
         if self.unshuffle not in (1, 2, 4):
@@ -104,12 +134,18 @@ class MBTaylorFormerConfig:
         if self.norm not in ("deviation", "layer"):
             raise ValueError(f"norm must be deviation or layer, got {self.norm!r}")
         if not 0 <= self.convolutional <= 4:
-            raise ValueError(f"convolutional must be 0 to 4 levels, got {self.convolutional}")
+            raise ValueError(
+                f"convolutional must be 0 to 4 levels, got {self.convolutional}"
+            )
         if not 0 <= self.slope < 1:
             raise ValueError(f"slope must be at least 0 and below 1, got {self.slope}")
         if self.haze and self.gain:
             raise ValueError("haze and gain are different outputs; choose one")
-        if not isinstance(self.tasks, tuple) or len(set(self.tasks)) < len(self.tasks) or not all(self.tasks):
+        if (
+            not isinstance(self.tasks, tuple)
+            or len(set(self.tasks)) < len(self.tasks)
+            or not all(self.tasks)
+        ):
             raise ValueError(f"tasks must be different names, got {self.tasks!r}")
 
     @property
@@ -120,7 +156,9 @@ class MBTaylorFormerConfig:
         Measured, with 48 MB of strips: 424 for T at 512x960 and 1239 for B at 256x480; this gives 352 and
         1267.
         """
-        return int(1.1 * 4 * self.widths[1] * (self.branches[0] + 4)) // self.unshuffle**2
+        return (
+            int(1.1 * 4 * self.widths[1] * (self.branches[0] + 4)) // self.unshuffle**2
+        )
 
     @property
     def multiple(self) -> int:
@@ -133,7 +171,11 @@ L = replace(B, blocks=(4, 6, 6, 8), branches=(2, 3, 3, 3))
 XL = replace(L, widths=(28, 56, 112, 160))
 # ours, for CPUs: few channels at full size, widths that fill the processor's vectors, and no tiny heads
 T = MBTaylorFormerConfig(
-    widths=(8, 16, 48, 80), blocks=(1, 2, 2, 4), branches=(1, 2, 2, 2), heads=(1, 1, 2, 4), expansion=2.0
+    widths=(8, 16, 48, 80),
+    blocks=(1, 2, 2, 4),
+    branches=(1, 2, 2, 2),
+    heads=(1, 1, 2, 4),
+    expansion=2.0,
 )
 # ours, for CPUs: half the size, three input frames, and attention only in maps of an eighth or less
 H = MBTaylorFormerConfig(
@@ -177,7 +219,9 @@ class Fusion(nn.Module):
         shares = (squeezed @ self.excite.transpose(-1, -2)).softmax(0)[
             ..., None, None
         ]  # (branches, B, C, 1, 1)
-        fused = branches[0] * shares[0] if in_one_piece() else branches[0].mul_(shares[0])
+        fused = (
+            branches[0] * shares[0] if in_one_piece() else branches[0].mul_(shares[0])
+        )
         for maps, share in zip(branches[1:], shares[1:], strict=True):
             fused.addcmul_(maps, share)
         return fused
@@ -203,10 +247,18 @@ class TransformerStage(nn.Module):
     """
 
     def __init__(
-        self, level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True
+        self,
+        level: int,
+        channels: int,
+        config: MBTaylorFormerConfig,
+        residual: bool = True,
     ) -> None:
         super().__init__()
-        heads, self.branches, self.residual = config.heads[level], config.branches[level], residual
+        heads, self.branches, self.residual = (
+            config.heads[level],
+            config.branches[level],
+            residual,
+        )
         self.chain, hidden = config.chain, int(channels * config.expansion)
         centred = config.norm == "layer"
         self.task = TaskVectors(len(config.tasks), channels) if config.tasks else None
@@ -214,7 +266,14 @@ class TransformerStage(nn.Module):
             embedding(channels, branch, config) for branch in range(self.branches)
         )
         self.blocks = nn.ModuleList(
-            Block(channels, heads, self.branches, hidden, config.attention, centred=centred)
+            Block(
+                channels,
+                heads,
+                self.branches,
+                hidden,
+                config.attention,
+                centred=centred,
+            )
             for _ in range(config.blocks[level])
         )
         if self.branches > 1:
@@ -226,10 +285,15 @@ class TransformerStage(nn.Module):
         """
         if self.task is not None:
             maps = self.task(maps, tasks)
-        branches, blocks = list(self.embedded(maps)), [cast("Block", block) for block in self.blocks]
+        branches, blocks = (
+            list(self.embedded(maps)),
+            [cast("Block", block) for block in self.blocks],
+        )
         if in_one_piece():
             for block in blocks:
-                branches = [block(branch, number) for number, branch in enumerate(branches)]
+                branches = [
+                    block(branch, number) for number, branch in enumerate(branches)
+                ]
         else:
             buffers = (
                 torch.empty_like(branches[0]),
@@ -270,17 +334,23 @@ class ConvolutionPair(nn.Module):
         return maps + added if in_one_piece() else added.add_(maps)
 
     def _added(self, maps: Tensor) -> Tensor:
-        added: Tensor = self.second(F.leaky_relu(self.first(maps), self.slope, inplace=True))
+        added: Tensor = self.second(
+            F.leaky_relu(self.first(maps), self.slope, inplace=True)
+        )
         return added
 
 
 class ConvolutionStage(nn.Module):
     """A level of `pairs` blocks, cheap for CPUs, where maps are large; with tasks their vectors are added."""
 
-    def __init__(self, channels: int, pairs: int, tasks: int, slope: float = 0.0) -> None:
+    def __init__(
+        self, channels: int, pairs: int, tasks: int, slope: float = 0.0
+    ) -> None:
         super().__init__()
         self.task = TaskVectors(tasks, channels) if tasks else None
-        self.pairs = nn.Sequential(*(ConvolutionPair(channels, slope) for _ in range(pairs)))
+        self.pairs = nn.Sequential(
+            *(ConvolutionPair(channels, slope) for _ in range(pairs))
+        )
         self.pairs.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
@@ -296,7 +366,9 @@ def stage(
 ) -> TransformerStage | ConvolutionStage:
     """Return the stage of a level with `channels`; convolution stages are residual by themselves."""
     if level < config.convolutional:
-        return ConvolutionStage(channels, config.blocks[level], len(config.tasks), config.slope)
+        return ConvolutionStage(
+            channels, config.blocks[level], len(config.tasks), config.slope
+        )
     return TransformerStage(level, channels, config, residual)
 
 
@@ -307,7 +379,9 @@ class Resample(nn.Module):
         super().__init__()
         self.up = up
         self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
-        self.pointwise = weight(4 * outputs if up else outputs // 4, channels, fan_in=channels)
+        self.pointwise = weight(
+            4 * outputs if up else outputs // 4, channels, fan_in=channels
+        )
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, outputs, 2 H, 2 W) or (B, outputs, H / 2, W / 2)."""
@@ -328,20 +402,31 @@ class MBTaylorFormer(nn.Module):
         super().__init__()
         self.config, widths = config, config.widths
         colours = 3 * config.unshuffle**2
-        self.stem = weight(widths[0], config.frames * colours, 3, 3, fan_in=9 * config.frames * colours)
+        self.stem = weight(
+            widths[0], config.frames * colours, 3, 3, fan_in=9 * config.frames * colours
+        )
         residual = (config.first_residual, True, True, True)
         self.encoder = nn.ModuleList(
             stage(level, widths[level], config, residual[level]) for level in range(4)
         )
-        self.down = nn.ModuleList(Resample(widths[level], widths[level + 1], up=False) for level in range(3))
-        self.up = nn.ModuleList(Resample(widths[level + 1], widths[level], up=True) for level in range(3))
-        self.reduce = nn.ParameterList(
-            weight(widths[level], 2 * widths[level], fan_in=2 * widths[level]) for level in (1, 2)
+        self.down = nn.ModuleList(
+            Resample(widths[level], widths[level + 1], up=False) for level in range(3)
         )
-        self.decoder = nn.ModuleList(stage(level, widths[max(level, 1)], config) for level in range(3))
+        self.up = nn.ModuleList(
+            Resample(widths[level + 1], widths[level], up=True) for level in range(3)
+        )
+        self.reduce = nn.ParameterList(
+            weight(widths[level], 2 * widths[level], fan_in=2 * widths[level])
+            for level in (1, 2)
+        )
+        self.decoder = nn.ModuleList(
+            stage(level, widths[max(level, 1)], config) for level in range(3)
+        )
         self.refinement = stage(0, widths[1], config)
         maps = OUTPUTS if config.haze else 4 if config.gain else 3
-        self.head = weight(maps * config.unshuffle**2, widths[1], 3, 3, fan_in=9 * widths[1])
+        self.head = weight(
+            maps * config.unshuffle**2, widths[1], 3, 3, fan_in=9 * widths[1]
+        )
 
     def initialise(self) -> None:
         """Make the network an identity: the last convolution, whose output is added to the input, is zero."""
@@ -354,16 +439,23 @@ class MBTaylorFormer(nn.Module):
         Filters of several frames are added up, as for a frame that is its own neighbour. The last maps mean
         something else here, and tasks are left out.
         """
-        if not isinstance(network, MBTaylorFormer) or not self.config.haze or self.config.frames > 1:
+        if (
+            not isinstance(network, MBTaylorFormer)
+            or not self.config.haze
+            or self.config.frames > 1
+        ):
             return None
         config = self.config
         differing = {
-            name: getattr(config, name) for name in ("frames", "aligned", "gain", "haze", "tasks", "slope")
+            name: getattr(config, name)
+            for name in ("frames", "aligned", "gain", "haze", "tasks", "slope")
         }
         if replace(network.config, **differing) != config:
             return None
         parameters = {
-            name: tensor for name, tensor in network.state_dict().items() if name in self.state_dict()
+            name: tensor
+            for name, tensor in network.state_dict().items()
+            if name in self.state_dict()
         }
         stem = parameters["stem"].unflatten(1, (network.config.frames, -1)).sum(1)
         return parameters | {"stem": stem, "head": torch.zeros_like(self.head)}
@@ -386,7 +478,9 @@ class MBTaylorFormer(nn.Module):
         """Return the last maps at full size, and the pictures or middle frames."""
         check_tasks(tasks, self.config.tasks, len(images))
         channels, middle = self._checked(images)
-        maps = F.conv2d(F.pixel_unshuffle(channels, self.config.unshuffle), self.stem, padding=1)
+        maps = F.conv2d(
+            F.pixel_unshuffle(channels, self.config.unshuffle), self.stem, padding=1
+        )
         maps = maps.contiguous(memory_format=torch.channels_last)
         skipped = []
         for level in range(3):
@@ -405,7 +499,9 @@ class MBTaylorFormer(nn.Module):
         """Return all frames as channels (B, 3 frames, H, W), and the middle ones (B, 3, H, W)."""
         frames, multiple = self.config.frames, self.config.multiple
         expected = (3,) if frames == 1 else (frames, 3)
-        if images.shape[1:-2] != expected or any(side % multiple for side in images.shape[-2:]):
+        if images.shape[1:-2] != expected or any(
+            side % multiple for side in images.shape[-2:]
+        ):
             shape = "(B, 3, H, W)" if frames == 1 else f"(B, {frames}, 3, H, W)"
             raise ValueError(
                 f"images must be {shape} with sides that are multiples of {multiple}, got "
@@ -426,9 +522,13 @@ def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:
             raise ValueError("tasks must be None: this network has no tasks")
         return
     if tasks is None:
-        raise ValueError(f"tasks must be given: one index per picture into {', '.join(names)}")
+        raise ValueError(
+            f"tasks must be given: one index per picture into {', '.join(names)}"
+        )
     if tasks.shape != (batch,) or tasks.dtype != torch.long:
-        raise ValueError(f"tasks must be {batch} integers (int64), got {tuple(tasks.shape)} of {tasks.dtype}")
+        raise ValueError(
+            f"tasks must be {batch} integers (int64), got {tuple(tasks.shape)} of {tasks.dtype}"
+        )
 
 
 def build(config: dict[str, Any]) -> MBTaylorFormer:
@@ -456,4 +556,7 @@ def config_from(settings: Mapping[str, Any]) -> MBTaylorFormerConfig:
 
 def settings_of(config: MBTaylorFormerConfig) -> dict[str, Any]:
     """Return the settings from which `build` rebuilds the network, as JSON values, independent of SIZES."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in asdict(config).items()
+    }

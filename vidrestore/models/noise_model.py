@@ -31,20 +31,27 @@ from vidrestore.models.grouping import patches_at
 
 BANDS = 8  # bands of frequencies, down and across
 GROUPS = 400  # sampled from a clip, at most
-FRAMES = 5  # measured in the middle of a group: few, so that patches follow the motion well
-QUANTILES = (0.15, 0.5)  # quantiles of the powers of groups; groups with more power contain texture
-FLAT_SHARE, FLAT_LEAST = 0.25, 20  # share of groups, those that vary least, and their least number
+# measured in the middle of a group: few, so that patches follow the motion well
+FRAMES = 5
+# quantiles of the powers of groups; groups with more power contain texture
+QUANTILES = (0.15, 0.5)
+# share of groups, those that vary least, and their least number
+FLAT_SHARE, FLAT_LEAST = 0.25, 20
 LEAST = 0.05  # squared grey levels, added to powers before taking their logarithm
-HIGH, LOW = 1.0, 0.35  # bands are high above, and low below, this sum of frequencies down and across, 0 to 2
-MOST = 2.0  # largest variance, over the residual's power in flat groups; more is texture
+# bands are high above, and low below, this sum of frequencies down and across, 0 to 2
+HIGH, LOW = 1.0, 0.35
+# largest variance, over the residual's power in flat groups; more is texture
+MOST = 2.0
 LIMITS = (-4.0, 3.0)  # range of the logarithm of variance over sigma squared
 # Mean size of the logarithm below which noise counts as white: that of white noise is 0.02 to 0.14, with and
 # without a codec that keeps most of it, of other noise 0.16 to 3.6. Of noise that is even at high frequencies
 # more of it is texture.
 WHITE, WHITE_AND_TEXTURE = 0.15, 0.25
 MIDDLE = (0.1, 0.5, 0.9)  # quantiles of high frequencies
-EVEN = 0.2  # range of the logarithm between the outer two below which noise is even there
-LOWER = (0.35, 0.75)  # limits of the variance over sigma squared between which sigma was too high
+# range of the logarithm between the outer two below which noise is even there
+EVEN = 0.2
+# limits of the variance over sigma squared between which sigma was too high
+LOWER = (0.35, 0.75)
 # Of coarse noise: least ratio of the sigma of the powers where most of it is to its root mean square; weight
 # of the latter's logarithm in that of the best sigma; share of sigma below which that was measured too high;
 # least sigma in grey levels. By grain of sigma 3 to 12, blurred by 0.5 to 1.2 pixels, on five training clips.
@@ -52,13 +59,16 @@ COARSENESS, EVERYWHERE, WEAKER, LEAST_COARSE = 1.12, 0.3, 0.93, 4.5
 RESIDUAL_OF_FLAT = 4  # its column in `powers`
 LAYERS = 3  # layers of the regression
 
-CURVE_GROUPS, CURVE_STEP = 300, 4  # sampled for the curve, and the step between their frames
+# sampled for the curve, and the step between their frames
+CURVE_GROUPS, CURVE_STEP = 300, 4
 LEVELS = 6  # levels of brightness
 GROUPS_PER_LEVEL = 10  # least number of groups per level
 FLAT = 0.25  # share of a level's groups, those that vary least
 LEAST_POWER = 1e-6  # squared grey levels: least power of noise
-RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to the (geometric) mean
-NOISELESS = 1 / 300  # share of the noisiest level's power; a level with less is that of black bars
+# limits of the variance at a brightness relative to the (geometric) mean
+RATIO = (0.1, 6.0)
+# share of the noisiest level's power; a level with less is that of black bars
+NOISELESS = 1 / 300
 
 
 def relative_spectrum(
@@ -75,7 +85,11 @@ def relative_spectrum(
     most = measured[:, RESIDUAL_OF_FLAT] - level + math.log(MOST)
     bands = torch.minimum(logarithms, most).clamp(*LIMITS).view(1, 1, BANDS, BANDS)
     side = transform.side
-    return F.interpolate(bands, (side, side), mode="bilinear", align_corners=False).flatten().exp()
+    return (
+        F.interpolate(bands, (side, side), mode="bilinear", align_corners=False)
+        .flatten()
+        .exp()
+    )
 
 
 def is_white(spectrum: Tensor) -> bool:
@@ -106,7 +120,9 @@ def coarse_level(spectrum: Tensor, sigma: float) -> float | None:
     of the noise is, since much of the picture is there, too. Weak noise is mostly what a coder left of
     stronger one, and stays.
     """
-    mean, square = torch.stack((spectrum.mean(), spectrum.square().mean())).sqrt().tolist()
+    mean, square = (
+        torch.stack((spectrum.mean(), spectrum.square().mean())).sqrt().tolist()
+    )
     most = square / mean
     level = max(mean**EVERYWHERE * most ** (1 - EVERYWHERE) * sigma, LEAST_COARSE)
     return level if most > COARSENESS * mean and level < WEAKER * sigma else None
@@ -121,11 +137,15 @@ def _evenness(spectrum: Tensor) -> tuple[float, float | None]:
     numbers = (line[:, None] + line > HIGH).flatten().nonzero()[:, 0]
     high = logarithm.index_select(0, on_device(numbers, device))
     quantiles = high.quantile(on_device(torch.tensor(MIDDLE), device))
-    size, least, middle, most = torch.cat((logarithm.abs().mean()[None], quantiles)).tolist()
+    size, least, middle, most = torch.cat(
+        (logarithm.abs().mean()[None], quantiles)
+    ).tolist()
     return size, math.exp(middle) if most - least < EVEN else None
 
 
-def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform) -> Tensor:
+def powers(
+    noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
+) -> Tensor:
     """Return (BANDS^2, 9): logarithms of powers in each band of frequencies.
 
     The columns are quantiles over the groups of the source's changes along time (2) and of the residual (2),
@@ -134,8 +154,13 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     """
     start = (groups.shape[1] - FRAMES) // 2
     groups = groups[:: math.ceil(len(groups) / GROUPS), start : start + FRAMES]
-    source, first = (patches_at(plane.contiguous(), groups, transform.side) for plane in (noisy, estimate))
-    changes = _bands(source - source.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
+    source, first = (
+        patches_at(plane.contiguous(), groups, transform.side)
+        for plane in (noisy, estimate)
+    )
+    changes = _bands(source - source.mean(1, keepdim=True), transform).sum(1) / (
+        FRAMES - 1
+    )
     residual = _bands(source - first, transform).mean(1)
     left = _bands(first - first.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
@@ -143,7 +168,13 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     shares = on_device(torch.tensor(QUANTILES), noisy.device)
     over_all = [plane.quantile(shares, 0) for plane in (changes, residual, left)]
     over_flat = [plane[flat].mean(0) for plane in (residual, changes, left)]
-    statistics = [*over_all[0], *over_all[1], *over_flat[:2], *over_all[2], over_flat[2]]
+    statistics = [
+        *over_all[0],
+        *over_all[1],
+        *over_flat[:2],
+        *over_all[2],
+        over_flat[2],
+    ]
     return torch.stack(statistics, 1).add(LEAST).log()
 
 
@@ -164,14 +195,20 @@ def logarithms_of(inputs: Tensor) -> Tensor:
     values = (inputs - stored["mean"]) / stored["spread"]
     for layer in range(LAYERS):
         values = values.relu() if layer else values
-        values = values @ stored[f"layers.{layer}.weight"].mT + stored[f"layers.{layer}.bias"]
+        values = (
+            values @ stored[f"layers.{layer}.weight"].mT
+            + stored[f"layers.{layer}.bias"]
+        )
     return values[:, 0]
 
 
 @cache
 def regression(device: torch.device) -> dict[str, Tensor]:
     """Return the fitted regression on a device: mean and spread of the inputs, weight and bias of layers."""
-    return {name: on_device(tensor, device) for name, tensor in fitted("models/noise_spectrum").items()}
+    return {
+        name: on_device(tensor, device)
+        for name, tensor in fitted("models/noise_spectrum").items()
+    }
 
 
 @cache
@@ -180,8 +217,12 @@ def _frequencies(device: torch.device) -> tuple[Tensor, ...]:
     down and that across; and the numbers of high and of low bands.
     """
     line = torch.linspace(0, 1, BANDS)
-    down, across = (axis.flatten() for axis in torch.meshgrid(line, line, indexing="ij"))
-    places = torch.stack((torch.minimum(down, across), torch.maximum(down, across), down, across), 1)
+    down, across = (
+        axis.flatten() for axis in torch.meshgrid(line, line, indexing="ij")
+    )
+    places = torch.stack(
+        (torch.minimum(down, across), torch.maximum(down, across), down, across), 1
+    )
     total = down + across
     results = (places, (total > HIGH).nonzero()[:, 0], (total < LOW).nonzero()[:, 0])
     return tuple(on_device(result, device) for result in results)
@@ -189,7 +230,11 @@ def _frequencies(device: torch.device) -> tuple[Tensor, ...]:
 
 def _bands(patches: Tensor, transform: Transform) -> Tensor:
     """Return the mean power of patches (S, T, N) in each band: (S, T, BANDS^2)."""
-    power = transform.forward(patches).square().unflatten(-1, (transform.side, transform.side))
+    power = (
+        transform.forward(patches)
+        .square()
+        .unflatten(-1, (transform.side, transform.side))
+    )
     return F.adaptive_avg_pool2d(power, (BANDS, BANDS)).flatten(-2)
 
 
@@ -203,11 +248,15 @@ class NoiseCurve:
     def at(self, brightness: Tensor) -> Tensor:
         if len(self.brightness) < 2:
             return torch.ones_like(brightness)
-        shares = (brightness[..., None] - self.brightness[:-1]) / self.brightness.diff().clamp_(min=1e-6)
+        shares = (
+            brightness[..., None] - self.brightness[:-1]
+        ) / self.brightness.diff().clamp_(min=1e-6)
         return self.variance[0] + shares.clamp_(0, 1) @ self.variance.diff()
 
 
-def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
+def noise_curve(
+    noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int
+) -> NoiseCurve:
     """Estimate the noise by brightness from a first estimate's residual in groups at flat (S, T) origins."""
     groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS), ::CURVE_STEP]
     size = len(groups) // LEVELS
@@ -216,7 +265,8 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
     groups = groups[: LEVELS * size]
     first = patches_at(estimate, groups, side)
     residual = (patches_at(noisy, groups, side) - first).unflatten(-1, (side, side))
-    power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))  # power of neighbours' differences
+    # power of neighbours' differences
+    power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
     levels = order.view(LEVELS, size)
     flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * size)]

@@ -49,7 +49,8 @@ from vidrestore.models.noise_model import noise_curve
 from vidrestore.working import steps
 
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
-BLOCK = 4  # times as many whose groups are found at once: by many operations on few integers
+# times as many whose groups are found at once: by many operations on few integers
+BLOCK = 4
 CHOICE = 2  # candidates per patch that is chosen, at least
 SAMPLED = 4  # patches are compared by every fourth pixel down and across
 # noise levels of the fits of clips, and of luma and colour of single frames; beyond, the nearest is taken
@@ -62,10 +63,12 @@ class Noise:
     """The noise of a plane."""
 
     sigma: float  # on the 0-255 scale
-    brightness: Tensor | None = None  # (T, H, W), which the noise may follow; None if it is even
+    # (T, H, W), which the noise may follow; None if it is even
+    brightness: Tensor | None = None
     # (N, N), the inverse covariance of the noise in a patch, times sigma squared; None for white noise
     whitener: Tensor | None = None
-    frames: tuple[float, ...] = ()  # sigma of each frame over `sigma`; empty if all are alike
+    # sigma of each frame over `sigma`; empty if all are alike
+    frames: tuple[float, ...] = ()
 
 
 class Sampling(NamedTuple):
@@ -93,7 +96,9 @@ def bayes_gains(kind: str, stage: int, sigma: float, device: torch.device) -> Ga
     """
     stages, (low, high) = fitted("models/bayes_gains")[kind], SIGMA_RANGES[kind]
     constant, slope = stages[min(stage, len(stages) - 1)]  # by the noise level
-    return Gains(*on_device(constant + noise_level(min(max(sigma, low), high)) * slope, device))
+    return Gains(
+        *on_device(constant + noise_level(min(max(sigma, low), high)) * slope, device)
+    )
 
 
 def nonlocal_bayes(
@@ -128,8 +133,12 @@ def nonlocal_bayes(
         rest = (source - first).to(dtype)
         variance = first.new_full((len(groups), 1, 1), noise.sigma**2)
         if guide is not None:
-            variance *= curve.at(patches_at(guide, part_tracks, side).mean((1, 2), keepdim=True))
-        return bayes_change(first, rest, variance, gains, noise.whitener, noise.frames).float()
+            variance *= curve.at(
+                patches_at(guide, part_tracks, side).mean((1, 2), keepdim=True)
+            )
+        return bayes_change(
+            first, rest, variance, gains, noise.whitener, noise.frames
+        ).float()
 
     block = chunk * (BLOCK if noisy.device.type == "cpu" else 1)
     stages = steps(("groups", "change"), (1, 9))
@@ -142,7 +151,9 @@ def nonlocal_bayes(
     changes = total.view_as(estimate)
     groups, step = groups.unflatten(1, (len(estimate), -1)), frames_at_once(estimate)
     # a CPU copies the divisors to floats, so it has those of few frames at once
-    for first, sums in zip(range(0, len(changes), step), changes.split(step), strict=True):
+    for first, sums in zip(
+        range(0, len(changes), step), changes.split(step), strict=True
+    ):
         places = groups[:, first : first + step] - first * sums[0].numel()
         sums.div_(coverage(places, (len(sums), *sums.shape[1:]), side).clamp_(min=1))
     return changes.add_(estimate)
@@ -156,14 +167,24 @@ def similar(estimate: Tensor, tracks: Tensor, side: int, samples: Sampling) -> T
     place = tracks % (height * width)
     rows = _candidates(place // width, height - side, samples)
     columns = _candidates(place % width, width - side, samples)
-    around = ((tracks - place)[..., None, None] + rows[..., None] * width + columns[..., None, :]).flatten(2)
+    around = (
+        (tracks - place)[..., None, None]
+        + rows[..., None] * width
+        + columns[..., None, :]
+    ).flatten(2)
     line = torch.arange(SAMPLED // 2, side, SAMPLED, device=tracks.device)
     pixels = (line[:, None] * width + line).flatten()
     mean = estimate.view(-1)[tracks[..., None] + pixels].mean(1)[:, None, None]
     places = around[..., None] + pixels
     candidates = estimate.view(-1).index_select(0, places.flatten()).view_as(places)
     count = min(samples.patches, around.shape[2])
-    nearest = (candidates - mean).square_().sum(-1).topk(count, 2, largest=False, sorted=False).indices
+    nearest = (
+        (candidates - mean)
+        .square_()
+        .sum(-1)
+        .topk(count, 2, largest=False, sorted=False)
+        .indices
+    )
     return around.gather(2, nearest).flatten(1)
 
 
@@ -173,13 +194,19 @@ def _candidates(corners: Tensor, last: int, samples: Sampling) -> Tensor:
     """
     reach, step = (math.isqrt(CHOICE * samples.patches - 1) + 1) // 2, samples.spacing
     count = min(2 * reach + 1, max(1, (last + 1) // step))
-    before = torch.minimum(corners // step, (count - 1 - (last - corners) // step).clamp(min=count // 2))
-    return corners[..., None] + step * (torch.arange(count, device=corners.device) - before[..., None])
+    before = torch.minimum(
+        corners // step, (count - 1 - (last - corners) // step).clamp(min=count // 2)
+    )
+    return corners[..., None] + step * (
+        torch.arange(count, device=corners.device) - before[..., None]
+    )
 
 
 def inverse_covariance(spectrum: Tensor) -> Tensor:
     """Return the (N, N) inverse covariance of noise whose variance in a patch's DCT is `spectrum` (N,)."""
-    basis = on_device(dct_dictionary(math.isqrt(len(spectrum)), len(spectrum)), spectrum.device)
+    basis = on_device(
+        dct_dictionary(math.isqrt(len(spectrum)), len(spectrum)), spectrum.device
+    )
     return (basis / spectrum) @ basis.mT
 
 
@@ -221,16 +248,24 @@ def bayes_change(
     projected = torch.bmm(residual, weighted_signal.mT)
     scale = 1 / (variance * first.shape[1])
     factors = sorted({*frames} - {0.0}) or [1.0]
-    weights = [_weights(products, projected, scale / factor**2, gains) for factor in factors]
+    weights = [
+        _weights(products, projected, scale / factor**2, gains) for factor in factors
+    ]
     if len(factors) > 1:
         rows = weights[0].unflatten(1, (len(frames), -1))
         for frame, factor in enumerate(frames):
-            level = weights[factors.index(factor)] if factor else torch.zeros_like(weights[0])
+            level = (
+                weights[factors.index(factor)]
+                if factor
+                else torch.zeros_like(weights[0])
+            )
             rows[:, frame] = level.unflatten(1, (len(frames), -1))[:, frame]
     return torch.bmm(weights[0].to(dtype), signal)
 
 
-def _weights(products: Tensor, projected: Tensor, scale: Tensor, gains: Gains) -> Tensor:
+def _weights(
+    products: Tensor, projected: Tensor, scale: Tensor, gains: Gains
+) -> Tensor:
     """Return (S, n, n) weights of the patches in the change, from the unscaled products of K and of Y."""
     kernel = products * scale
     kernel.diagonal(dim1=1, dim2=2).add_(1)
@@ -238,8 +273,12 @@ def _weights(products: Tensor, projected: Tensor, scale: Tensor, gains: Gains) -
     weak = _inverse(torch.linalg.cholesky_ex(kernel).L)
     projection = torch.bmm(projected * scale, weak)  # Y; the factor in fp32
     weak_projection = torch.bmm(projection, weak)
-    transfer = torch.addcmul(projection * gains.transfer, weak_projection, gains.transfer_weak)
-    average = torch.addcmul(projection * gains.average, weak_projection, gains.average_weak)
+    transfer = torch.addcmul(
+        projection * gains.transfer, weak_projection, gains.transfer_weak
+    )
+    average = torch.addcmul(
+        projection * gains.average, weak_projection, gains.average_weak
+    )
     average = average.addcmul_(weak, gains.reduction_weak, value=-1)
     average.diagonal(dim1=1, dim2=2).sub_(gains.reduction)
     return torch.baddbmm(transfer, weak, average)

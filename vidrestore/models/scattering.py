@@ -17,7 +17,8 @@ from torch import Tensor
 
 from vidrestore.pixels.linear_light import GAMMA, WAVELENGTHS, to_light
 
-OUTPUTS = 6  # maps: depth, weight of the pixel for the airlight, change of its colours by logarithm, exponent
+# maps: depth, weight of the pixel for the airlight, change of its colours by logarithm, exponent
+OUTPUTS = 6
 EXPONENTS = 1.4  # the largest; about half of it where the network gives 0
 SHARPNESS = 4.0  # sharpness of the bend of depths near 0, as of a softplus
 LEAST_LIGHT = 0.02  # added before logarithms of light
@@ -26,12 +27,14 @@ LEAST_TRANSMISSION = 0.08  # least divisor, so that noise isn't amplified withou
 # whose darkest colour is bright is haze alone, or something white.
 DARKNESS = 4.0
 AIRLIGHTS = (-4.0, 0.5)  # range of the logarithm of light
-LEVEL = 0.2  # added to the variance of places: haze seen in one place only leaves the airlight level
+# added to the variance of places: haze seen in one place only leaves the airlight level
+LEVEL = 0.2
 # Of the light of the darkest colour in AROUND x AROUND pixels, the share that may be haze: a scene's light
 # isn't negative (G. Meng et al., "Efficient image dehazing with boundary constraint", ICCV 2013), and seldom
 # 0.
 MOST, AROUND = 0.9, 5
-TOE = 1e-3  # light below which the slope of display values is 1: theirs has no bound, and none below 0
+# light below which the slope of display values is 1: theirs has no bound, and none below 0
+TOE = 1e-3
 
 
 class Scattering(NamedTuple):
@@ -53,23 +56,35 @@ def scattering_from(maps: Tensor, pictures: Tensor) -> Scattering:
     depth, weight, colours, exponent = maps.split((1, 1, 3, 1), 1)
     light = (to_light(pictures.float()) + LEAST_LIGHT).log()
     votes = light + colours
-    weight = (weight + DARKNESS * light.amin(1, keepdim=True)).flatten(1).softmax(1).view_as(weight)
+    weight = (
+        (weight + DARKNESS * light.amin(1, keepdim=True))
+        .flatten(1)
+        .softmax(1)
+        .view_as(weight)
+    )
     place = torch.linspace(-1, 1, maps.shape[3], device=maps.device)
-    mean, centre = (weight * votes).sum((2, 3), keepdim=True), (weight * place).sum((2, 3), keepdim=True)
+    mean, centre = (
+        (weight * votes).sum((2, 3), keepdim=True),
+        (weight * place).sum((2, 3), keepdim=True),
+    )
     aside = weight * (place - centre)
     slope = (aside * (votes - mean)).sum((2, 3), keepdim=True)
     slope = slope / ((aside * (place - centre)).sum((2, 3), keepdim=True) + LEVEL)
     airlight = (mean + slope * (place - centre)).clamp(*AIRLIGHTS).exp()
     exponent = EXPONENTS * exponent.mean((2, 3), keepdim=True).sigmoid()
     depth = F.softplus(depth - 0.5, beta=SHARPNESS)
-    return Scattering(torch.minimum(depth, _deepest(pictures, exponent, airlight)), exponent, airlight)
+    return Scattering(
+        torch.minimum(depth, _deepest(pictures, exponent, airlight)), exponent, airlight
+    )
 
 
 def _deepest(pictures: Tensor, exponent: Tensor, airlight: Tensor) -> Tensor:
     """Return the depth (B, 1, H, W) at which MOST of the light of the darkest colour around is haze."""
     light = (to_light(pictures.float()) / airlight).clamp(max=1)
     depths = -(1 - MOST * light).log() / relative_scattering(exponent)
-    return -F.max_pool2d(-depths.amin(1, keepdim=True), AROUND, stride=1, padding=AROUND // 2)
+    return -F.max_pool2d(
+        -depths.amin(1, keepdim=True), AROUND, stride=1, padding=AROUND // 2
+    )
 
 
 def without_haze(pictures: Tensor, haze: Scattering) -> Tensor:
@@ -78,7 +93,10 @@ def without_haze(pictures: Tensor, haze: Scattering) -> Tensor:
     transmission = transmission_of(haze).clamp(min=LEAST_TRANSMISSION)
     clear = (light - haze.airlight) / transmission + haze.airlight
     sloped = clear.clamp(min=TOE) ** (1 / GAMMA) + (clear - TOE).clamp(max=0)
-    restored: Tensor = sloped + (clear.clamp(min=0) ** (1 / GAMMA) + clear.clamp(max=0) - sloped).detach()
+    restored: Tensor = (
+        sloped
+        + (clear.clamp(min=0) ** (1 / GAMMA) + clear.clamp(max=0) - sloped).detach()
+    )
     return restored
 
 

@@ -27,15 +27,19 @@ class SpynetConfig:
     """Sizes of a network; the defaults are the published ones. Raises ValueError for impossible sizes."""
 
     levels: int = 6  # of the pyramid, the finest being the frame itself
-    widths: tuple[int, ...] = (32, 64, 32, 16)  # channels between the convolutions of a level
+    # channels between the convolutions of a level
+    widths: tuple[int, ...] = (32, 64, 32, 16)
     kernel: int = 7
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "widths", tuple(self.widths))  # a list if it comes from a file
+        # a list if it comes from a file
+        object.__setattr__(self, "widths", tuple(self.widths))
         if self.levels < 1:
             raise ValueError(f"levels must be at least 1, got {self.levels}")
         if self.kernel % 2 == 0 or min(self.widths, default=0) < 1:
-            raise ValueError(f"kernel must be odd and widths at least 1, got {self.kernel} and {self.widths}")
+            raise ValueError(
+                f"kernel must be odd and widths at least 1, got {self.kernel} and {self.widths}"
+            )
 
 
 class Spynet(nn.Module):
@@ -52,9 +56,15 @@ class Spynet(nn.Module):
         super().__init__()
         self.config = config or SpynetConfig()
         # coarse to fine
-        self.levels = nn.ModuleList(_level(self.config) for _ in range(self.config.levels))
-        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1), persistent=False)
+        self.levels = nn.ModuleList(
+            _level(self.config) for _ in range(self.config.levels)
+        )
+        self.register_buffer(
+            "mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False
+        )
+        self.register_buffer(
+            "std", torch.tensor(STD).view(1, 3, 1, 1), persistent=False
+        )
 
     def forward(self, reference: Tensor, supporting: Tensor) -> Tensor:
         height, width = reference.shape[-2:]
@@ -64,12 +74,21 @@ class Spynet(nn.Module):
         """Return the flow of every level, coarsest first, in pixels of that level."""
         references, supports = self._pyramid(reference), self._pyramid(supporting)
         flows: list[Tensor] = []
-        for picture, support, level in zip(references, supports, self.levels, strict=True):
+        for picture, support, level in zip(
+            references, supports, self.levels, strict=True
+        ):
             if flows:
-                flow = 2 * F.interpolate(flows[-1], scale_factor=2.0, mode="bilinear", align_corners=True)
+                flow = 2 * F.interpolate(
+                    flows[-1], scale_factor=2.0, mode="bilinear", align_corners=True
+                )
             else:
                 flow = picture.new_zeros(len(picture), 2, *picture.shape[-2:])
-            flows.append(flow + level(torch.cat([picture, warp(support, flow, border="border"), flow], 1)))
+            flows.append(
+                flow
+                + level(
+                    torch.cat([picture, warp(support, flow, border="border"), flow], 1)
+                )
+            )
         return flows
 
     def _pyramid(self, frames: Tensor) -> list[Tensor]:
@@ -77,7 +96,9 @@ class Spynet(nn.Module):
         coarsest = 2 ** (self.config.levels - 1)
         height, width = (-(-side // coarsest) * coarsest for side in frames.shape[-2:])
         if frames.shape[-2:] != (height, width):
-            frames = F.interpolate(frames, size=(height, width), mode="bilinear", align_corners=False)
+            frames = F.interpolate(
+                frames, size=(height, width), mode="bilinear", align_corners=False
+            )
         levels = [(frames - self.mean) / self.std]
         for _ in range(self.config.levels - 1):
             levels.append(F.avg_pool2d(levels[-1], 2))
@@ -101,7 +122,10 @@ def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
         return flow
     ratios = width / flow.shape[-1], height / flow.shape[-2]
     scale = torch.cat([flow.new_full((1, 1, 1, 1), ratio) for ratio in ratios], 1)
-    return F.interpolate(flow, size=(height, width), mode="bilinear", align_corners=False) * scale
+    return (
+        F.interpolate(flow, size=(height, width), mode="bilinear", align_corners=False)
+        * scale
+    )
 
 
 def warp(
@@ -121,8 +145,12 @@ def warp(
 def sampling_grid(flow: Tensor) -> Tensor:
     """Return the places (B, H, W, 2) of each pixel plus `flow` (B, 2, H, W), for `F.grid_sample`."""
     height, width = flow.shape[-2:]
-    if is_traced():  # sizes are tensors, which `linspace` and `alpha` would make constants
-        x, y = (torch.arange(side, device=flow.device, dtype=flow.dtype) for side in (width, height))
+    # sizes are tensors, which `linspace` and `alpha` would make constants
+    if is_traced():
+        x, y = (
+            torch.arange(side, device=flow.device, dtype=flow.dtype)
+            for side in (width, height)
+        )
         across = (x + flow[:, 0]) * (2 / (width - 1)) - 1
         down = (y[:, None] + flow[:, 1]) * (2 / (height - 1)) - 1
         return torch.stack((across, down), 3)
@@ -140,7 +168,9 @@ def sampled(
     mode: Literal["bilinear", "bicubic"] = "bilinear",
 ) -> Tensor:
     """Sample `maps` (B, C, h, w) at the places of a `sampling_grid` (B, H, W, 2), in its number format."""
-    values = F.grid_sample(maps.to(grid.dtype), grid, mode=mode, padding_mode=border, align_corners=True)
+    values = F.grid_sample(
+        maps.to(grid.dtype), grid, mode=mode, padding_mode=border, align_corners=True
+    )
     return values.to(maps.dtype)
 
 

@@ -42,7 +42,12 @@ from vidrestore.models.fast.maps import (
 )
 
 # Heads -> (side of the window, number of heads with it), in order of the heads: the positional term (Eq. 12).
-POSITION_WINDOWS = {1: ((3, 1),), 2: ((3, 2),), 4: ((3, 2), (5, 2)), 8: ((3, 2), (5, 3), (7, 3))}
+POSITION_WINDOWS = {
+    1: ((3, 1),),
+    2: ((3, 2),),
+    4: ((3, 2), (5, 2)),
+    8: ((3, 2), (5, 3), (7, 3)),
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,11 @@ def integer_power(values: Tensor, exponent: int) -> Tensor:
         if not exponent:
             assert result is not None
             return result
-        values = values * values if values.requires_grad or result is values else values.mul_(values)
+        values = (
+            values * values
+            if values.requires_grad or result is values
+            else values.mul_(values)
+        )
 
 
 def lengths(tokens: Tensor) -> Tensor:
@@ -125,8 +134,18 @@ class _Focused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         positive, unit, length = ctx.saved_tensors
-        slope = integer_power(positive.clone(), ctx.power - 1) if ctx.power > 1 else torch.ones_like(positive)
-        return _unit_slope(gradients[0], unit, length, ctx.eps).mul_(slope).mul_(ctx.power), None, None
+        slope = (
+            integer_power(positive.clone(), ctx.power - 1)
+            if ctx.power > 1
+            else torch.ones_like(positive)
+        )
+        return (
+            _unit_slope(gradients[0], unit, length, ctx.eps)
+            .mul_(slope)
+            .mul_(ctx.power),
+            None,
+            None,
+        )
 
 
 def _unit_slope(gradient: Tensor, unit: Tensor, length: Tensor, eps: float) -> Tensor:
@@ -150,7 +169,9 @@ def unit_length(tokens: Tensor, eps: float, power: int = 1) -> Tensor:
     parts, eps_part = tokens / largest, eps ** (1 / power) / largest
     if power > 1:
         parts, eps_part = parts**power, eps_part**power
-    unit: Tensor = parts / ((parts * parts).sum(-1, keepdim=True).sqrt() + eps_part).clamp(min=LEAST)
+    unit: Tensor = parts / (
+        (parts * parts).sum(-1, keepdim=True).sqrt() + eps_part
+    ).clamp(min=LEAST)
     return unit
 
 
@@ -173,9 +194,12 @@ def focused_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
         if rule.focus == "norm-preserving":
             focused = focused * lengths(unit_length(tokens, rule.eps_length).relu())
         return focused
-    most = 0.99 * (torch.finfo(tokens.dtype).max / tokens.shape[-1]) ** (0.5 / rule.focus_power)
+    most = 0.99 * (torch.finfo(tokens.dtype).max / tokens.shape[-1]) ** (
+        0.5 / rule.focus_power
+    )
     positive = tokens.clamp(0, most)
-    focused = cast("Tensor", _Focused.apply(positive, rule.focus_power, rule.eps_length))  # type: ignore[no-untyped-call]
+    applied = _Focused.apply(positive, rule.focus_power, rule.eps_length)  # type: ignore[no-untyped-call]
+    focused = cast("Tensor", applied)
     if rule.focus == "norm-preserving":
         focused = focused * (lengths(positive) / (lengths(tokens) + rule.eps_length))
     return focused
@@ -197,7 +221,9 @@ class Sums:
     values: Tensor
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor, rule: AttentionRule, share: float = 1.0) -> Sums:
+    def of(
+        cls, keys: Tensor, values: Tensor, rule: AttentionRule, share: float = 1.0
+    ) -> Sums:
         """Return the sums over keys and values (B, N, heads, d) of some pixels, times `share`.
 
         With 1 / N they are means, for which a part of the share is taken before anything is added.
@@ -205,7 +231,9 @@ class Sums:
         with torch.autocast(keys.device.type, enabled=False):
             linear, focused = linear_features(keys, rule), focused_features(keys, rule)
             if share != 1:
-                linear, focused, values = (part * share**0.5 for part in (linear, focused, values))
+                linear, focused, values = (
+                    part * share**0.5 for part in (linear, focused, values)
+                )
             columns = values.transpose(1, 2)
             linear_values, focused_values = (
                 features.permute(0, 2, 3, 1) @ columns for features in (linear, focused)
@@ -214,7 +242,12 @@ class Sums:
             return cls(linear_values, totals[0], focused_values, *totals[1:])
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+        return Sums(
+            *(
+                getattr(self, field.name) + getattr(other, field.name)
+                for field in fields(self)
+            )
+        )
 
 
 class Mixer:
@@ -226,7 +259,12 @@ class Mixer:
     """
 
     def __init__(
-        self, sums: Sums, rule: AttentionRule, remainder: Tensor, temperature: Tensor, count: Tensor
+        self,
+        sums: Sums,
+        rule: AttentionRule,
+        remainder: Tensor,
+        temperature: Tensor,
+        count: Tensor,
     ) -> None:
         self.rule, self.temperature = rule, temperature.view(-1, 1, 1)
         # (B, heads, d, d + 1): the denominator comes last
@@ -234,7 +272,8 @@ class Mixer:
         focused = torch.cat((sums.focused_values, sums.focused[..., None]), -1)
         self.focused = focused * remainder.view(-1, 1, 1)
         constants = count.expand(*sums.values.shape[:2], 1)
-        self.constants = torch.cat((sums.values, constants), -1)[:, :, None]  # (B, heads, 1, d + 1)
+        # (B, heads, 1, d + 1)
+        self.constants = torch.cat((sums.values, constants), -1)[:, :, None]
 
     def __call__(self, queries: Tensor) -> tuple[Tensor, Tensor]:
         """Map queries (B, N, heads, d) to numerators (B, heads, N, d) and their factors (B, heads, N, 1) (Eq.
@@ -242,7 +281,10 @@ class Mixer:
         """
         mixed = self.constants.expand(-1, -1, queries.shape[1], -1).flatten(0, 1)
         with torch.autocast(queries.device.type, enabled=False):
-            for features, sums in ((linear_features, self.linear), (focused_features, self.focused)):
+            for features, sums in (
+                (linear_features, self.linear),
+                (focused_features, self.focused),
+            ):
                 of_queries = features(queries, self.rule).transpose(1, 2).flatten(0, 1)
                 mixed = torch.baddbmm(mixed, of_queries, sums.flatten(0, 1))
         mixed = mixed.unflatten(0, self.constants.shape[:2])
@@ -256,14 +298,18 @@ class Position(nn.Module):
     head. Paper: one filter per channel, added directly.
     """
 
-    def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule) -> None:
+    def __init__(
+        self, channels: int, heads: int, branches: int, rule: AttentionRule
+    ) -> None:
         super().__init__()
         self.per_head, width = rule.position == "gate", channels // heads
         self.windows = POSITION_WINDOWS[heads]
         self.halo = max(side for side, _ in self.windows) // 2
         # a filter takes all channels of a head, or one
         inputs = width if self.per_head else 1
-        filters = [count if self.per_head else count * width for _, count in self.windows]
+        filters = [
+            count if self.per_head else count * width for _, count in self.windows
+        ]
         sides = [side for side, _ in self.windows]
         self.weights = nn.ParameterList(
             weight(branches, number, inputs, side, side, fan_in=inputs * side**2)
@@ -286,7 +332,10 @@ class Position(nn.Module):
         kernels: Tensor = self.weights[number][branch]
         rows, side = values.shape[2] - 2 * self.halo, kernels.shape[-1]
         if self.per_head:
-            term: Tensor = few_filters(values, kernels) + self.biases[number][branch][:, None, None]
+            term: Tensor = (
+                few_filters(values, kernels)
+                + self.biases[number][branch][:, None, None]
+            )
         else:
             term = F.conv2d(values, kernels, padding=side // 2, groups=len(kernels))
         return term[:, :, self.halo : self.halo + rows]
@@ -296,10 +345,21 @@ class Attention(nn.Module):
     """x + T-MSA++(norm(x)), with weights per branch (Section III-C)."""
 
     def __init__(
-        self, channels: int, heads: int, branches: int, rule: AttentionRule, *, centred: bool = False
+        self,
+        channels: int,
+        heads: int,
+        branches: int,
+        rule: AttentionRule,
+        *,
+        centred: bool = False,
     ) -> None:
         super().__init__()
-        self.rule, self.channels, self.heads, self.centred = rule, channels, heads, centred
+        self.rule, self.channels, self.heads, self.centred = (
+            rule,
+            channels,
+            heads,
+            centred,
+        )
         self.norm = nn.Parameter(torch.ones(branches, channels))
         self.qkv = weight(branches, 3 * channels, channels, fan_in=channels)
         self.qkv_depthwise = weight(branches, 3 * channels, 1, 3, 3, fan_in=9)
@@ -311,81 +371,126 @@ class Attention(nn.Module):
             self.temperature = nn.Parameter(torch.ones(branches, heads))
         # factor of N in the denominator; a frozen parameter because released files have it
         self.one = nn.Parameter(torch.ones(1), requires_grad=False)
-        self.position = None if rule.position == "none" else Position(channels, heads, branches, rule)
+        self.position = (
+            None
+            if rule.position == "none"
+            else Position(channels, heads, branches, rule)
+        )
         self.halo = self.position.halo if self.position else 0
 
     def tokens(self, maps: Tensor) -> Tensor:
         """Return (B, C, rows, W) as tokens (B, N, heads, d), at least in float32."""
-        wide = tokens_of(maps).to(torch.promote_types(maps.dtype, torch.float32)).contiguous()
+        wide = (
+            tokens_of(maps)
+            .to(torch.promote_types(maps.dtype, torch.float32))
+            .contiguous()
+        )
         return wide.view(*wide.shape[:2], self.heads, -1)
 
     def mixer(self, sums: Sums, branch: int, pixels: int, share: float = 1.0) -> Mixer:
         """Return the mixer of sums, or means with the `share` of `Sums.of`, over all pixels of a map."""
         remainder = (
-            self.remainder[branch].sigmoid() if self.rule.remainder == "sigmoid" else self.remainder[branch]
+            self.remainder[branch].sigmoid()
+            if self.rule.remainder == "sigmoid"
+            else self.remainder[branch]
         )
-        temperature = self.temperature[branch] if self.rule.temperature else torch.ones_like(remainder)
+        temperature = (
+            self.temperature[branch]
+            if self.rule.temperature
+            else torch.ones_like(remainder)
+        )
         wide = sums.values.dtype
         count = pixels * share * self.one.to(wide) + self.rule.eps_sum * share
         return Mixer(sums, self.rule, remainder.to(wide), temperature.to(wide), count)
 
-    def output(self, queries: Tensor, values: Tensor, mixer: Mixer, branch: int) -> Tensor:
+    def output(
+        self, queries: Tensor, values: Tensor, mixer: Mixer, branch: int
+    ) -> Tensor:
         """Return the residual (B, C, rows, W) for queries (B, C, rows, W) and a window of values."""
         numerators, scale = mixer(self.tokens(queries))
         if self.position:
             # (B, heads, N, 1 or d)
             position = (
-                self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).transpose(-1, -2)
+                self.position(values, branch)
+                .flatten(2)
+                .unflatten(1, (self.heads, -1))
+                .transpose(-1, -2)
             )
             mixed = torch.addcmul(position.to(scale.dtype), numerators, scale)
         else:
             mixed = numerators * scale
         return maps_of(
-            F.linear(mixed.transpose(1, 2).flatten(2).to(queries.dtype), self.project[branch]), queries
+            F.linear(
+                mixed.transpose(1, 2).flatten(2).to(queries.dtype), self.project[branch]
+            ),
+            queries,
         )
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """Map (B, C, H, W) to the same shape, all at once, with gradients."""
         rows = (0, maps.shape[2])
-        expanded = pointwise(normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch])
-        queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
+        expanded = pointwise(
+            normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch]
+        )
+        queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(
+            3, 1
+        )
         pixels = maps.shape[2] * maps.shape[3]
         share = 1.0 if torch.is_grad_enabled() else 1 / pixels
         sums = Sums.of(self.tokens(keys), self.tokens(values), self.rule, share)
         mixer = self.mixer(sums, branch, pixels, share)
-        return maps + self.output(queries, window(values, rows, self.halo), mixer, branch)
+        return maps + self.output(
+            queries, window(values, rows, self.halo), mixer, branch
+        )
 
-    def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
+    def add_in_strips(
+        self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]
+    ) -> None:
         """Compute the same in place and in strips, without gradients; `buffers`: for queries and values."""
         queries, values = buffers
-        strips, matrix = strip_spans(maps, 3 * self.channels), self.qkv[branch] * self.norm[branch]
+        strips, matrix = (
+            strip_spans(maps, 3 * self.channels),
+            self.qkv[branch] * self.norm[branch],
+        )
         total: Sums | None = None
-        for (start, stop), [expanded] in expanded_strips(maps, [matrix], strips, centred=self.centred):
+        for (start, stop), [expanded] in expanded_strips(
+            maps, [matrix], strips, centred=self.centred
+        ):
             q, k, v = depthwise_rows(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
             queries[:, :, start:stop], values[:, :, start:stop] = q, v
-            sums = Sums.of(self.tokens(k), self.tokens(values[:, :, start:stop]), self.rule)
+            sums = Sums.of(
+                self.tokens(k), self.tokens(values[:, :, start:stop]), self.rule
+            )
             total = total + sums if total else sums
         assert total is not None
         mixer = self.mixer(total, branch, maps[0, 0].numel())
         for start, stop in strips:
             around = window(values, (start, stop), self.halo)
-            maps[:, :, start:stop] += self.output(queries[:, :, start:stop], around, mixer, branch)
+            maps[:, :, start:stop] += self.output(
+                queries[:, :, start:stop], around, mixer, branch
+            )
 
 
 class FeedForward(nn.Module):
     """x + W (gelu(a) * b), a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, per branch."""
 
-    def __init__(self, channels: int, hidden: int, branches: int, *, centred: bool = False) -> None:
+    def __init__(
+        self, channels: int, hidden: int, branches: int, *, centred: bool = False
+    ) -> None:
         super().__init__()
         self.hidden, self.spare, self.centred = hidden, -hidden % 8, centred
         self.norm = nn.Parameter(torch.ones(branches, channels))
-        self.expand = weight(branches, 2 * hidden, channels, fan_in=channels)  # a, then b
+        # a, then b
+        self.expand = weight(branches, 2 * hidden, channels, fan_in=channels)
         self.expand_depthwise = weight(branches, 2 * hidden, 1, 3, 3, fan_in=9)
         self.contract = weight(branches, channels, hidden, fan_in=hidden)
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """Map (B, C, H, W) to the same shape, all at once, with gradients."""
-        expanded = pointwise(normalised(maps, centred=self.centred), self.expand[branch] * self.norm[branch])
+        expanded = pointwise(
+            normalised(maps, centred=self.centred),
+            self.expand[branch] * self.norm[branch],
+        )
         a, b = depthwise(expanded, self.expand_depthwise[branch]).chunk(2, 1)
         return maps + pointwise(F.gelu(a) * b, self.contract[branch])
 
@@ -393,8 +498,13 @@ class FeedForward(nn.Module):
         """Compute the same in place and in strips, without gradients."""
         matrices, kernels, contract = self.padded_weights(branch)
         strips = strip_spans(maps, 2 * self.hidden)
-        for (start, stop), expanded in expanded_strips(maps, matrices, strips, centred=self.centred):
-            a, b = (depthwise_rows(part, kernel) for part, kernel in zip(expanded, kernels, strict=True))
+        for (start, stop), expanded in expanded_strips(
+            maps, matrices, strips, centred=self.centred
+        ):
+            a, b = (
+                depthwise_rows(part, kernel)
+                for part, kernel in zip(expanded, kernels, strict=True)
+            )
             maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
 
     def padded_weights(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
@@ -402,7 +512,8 @@ class FeedForward(nn.Module):
         expand = self.expand[branch] * self.norm[branch]
         matrices = [F.pad(part, (0, 0, 0, self.spare)) for part in expand.chunk(2)]
         kernels = [
-            F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.spare)) for part in self.expand_depthwise[branch].chunk(2)
+            F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.spare))
+            for part in self.expand_depthwise[branch].chunk(2)
         ]
         return matrices, kernels, F.pad(self.contract[branch], (0, self.spare))
 
@@ -413,7 +524,14 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, channels: int, heads: int, branches: int, hidden: int, rule: AttentionRule, *, centred: bool
+        self,
+        channels: int,
+        heads: int,
+        branches: int,
+        hidden: int,
+        rule: AttentionRule,
+        *,
+        centred: bool,
     ) -> None:
         super().__init__()
         self.attention = Attention(channels, heads, branches, rule, centred=centred)
@@ -423,7 +541,9 @@ class Block(nn.Module):
         """Map (B, C, H, W) of one branch to the same shape."""
         return cast("Tensor", self.feed_forward(self.attention(maps, branch), branch))
 
-    def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
+    def add_in_strips(
+        self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]
+    ) -> None:
         """Compute the same in place and in strips; see `Attention.add_in_strips`."""
         self.attention.add_in_strips(maps, branch, buffers)
         self.feed_forward.add_in_strips(maps, branch)

@@ -15,7 +15,11 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_transformer import VsrAttention, VsrFeedForward, VsrTransformer
+from vidrestore.models.vsr_transformer import (
+    VsrAttention,
+    VsrFeedForward,
+    VsrTransformer,
+)
 
 
 class VsrClip:
@@ -28,7 +32,9 @@ class VsrClip:
 
     def __init__(self, network: VsrTransformer, frames: Tensor) -> None:
         self.network = network
-        self.frames = inputs = [frame.contiguous(memory_format=torch.channels_last) for frame in frames]
+        self.frames = inputs = [
+            frame.contiguous(memory_format=torch.channels_last) for frame in frames
+        ]
         window = 2 * network.config.radius + 1
 
         @lru_cache(window + 2)
@@ -49,7 +55,9 @@ class VsrClip:
         share results. Raises ValueError if the network can't take that frame size or number of frames.
         """
         self.network.check_size(len(window), *self.frames[0].shape[-2:])
-        return self.network.finish(self._maps(window, position), self.frames[window[position]])
+        return self.network.finish(
+            self._maps(window, position), self.frames[window[position]]
+        )
 
     def _maps(self, window: Sequence[int], position: int) -> Tensor:
         """Return the last block's output for one frame of a window."""
@@ -58,12 +66,20 @@ class VsrClip:
         stages = []
         for depth in reversed(range(self.network.config.blocks)):
             block = self.network.block(depth)
-            around = sorted({other for frame in outputs for other in (frame, *_neighbours(frame, count))})
+            around = sorted(
+                {
+                    other
+                    for frame in outputs
+                    for other in (frame, *_neighbours(frame, count))
+                }
+            )
             attended = around if block.feed_forward else outputs
             stages.append((block, attended, outputs))
             outputs = list(range(count)) if block.attention else attended
         positions = self.network.positions(count, self.features(window[0]))
-        maps = {frame: self.features(window[frame]) + positions[frame] for frame in outputs}
+        maps = {
+            frame: self.features(window[frame]) + positions[frame] for frame in outputs
+        }
         for block, attended, outputs in reversed(stages):
             if block.attention:
                 maps = _attended(block.attention, maps, attended)
@@ -74,7 +90,11 @@ class VsrClip:
         return maps[position]
 
     def _fed(
-        self, layer: VsrFeedForward, maps: dict[int, Tensor], window: Sequence[int], outputs: list[int]
+        self,
+        layer: VsrFeedForward,
+        maps: dict[int, Tensor],
+        window: Sequence[int],
+        outputs: list[int],
     ) -> dict[int, Tensor]:
         """Return the maps of frames after a feed-forward layer, to which their neighbours are aligned."""
         normal = {frame: layer.norm(states) for frame, states in maps.items()}
@@ -93,7 +113,9 @@ def _neighbours(frame: int, count: int) -> tuple[int, int]:
     return max(frame - 1, 0), min(frame + 1, count - 1)
 
 
-def _attended(attention: VsrAttention, maps: dict[int, Tensor], outputs: list[int]) -> dict[int, Tensor]:
+def _attended(
+    attention: VsrAttention, maps: dict[int, Tensor], outputs: list[int]
+) -> dict[int, Tensor]:
     """Return the maps of the frames `outputs` after attention to all frames of a window."""
     normal = {frame: attention.norm(states) for frame, states in maps.items()}
     keys, values = zip(*map(attention.prepare, normal.values()), strict=True)

@@ -48,8 +48,10 @@ PATCH = 3 * SCALE**2  # values of a patch
 # places that a patch attends to, in large pixels right of and below the end of the flow
 PLACES = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
 CENTRE = 1.5  # initial preference for the first place
-LIKENESS = 3.0  # initial logarithm of the weight of the squared difference of two patches
-DIFFERENCES = 20.0  # factor of mean squared differences in [0, 1], so that rates suit their weight
+# initial logarithm of the weight of the squared difference of two patches
+LIKENESS = 3.0
+# factor of mean squared differences in [0, 1], so that rates suit their weight
+DIFFERENCES = 20.0
 KEY_GAIN = 4.0
 LEAST_SQUARE = 1e-4  # added before logarithms
 MOST_STRAY = 4.0  # squared pixels
@@ -57,7 +59,8 @@ TAKEN = 0.2  # initial share of the difference to what is taken that is added
 CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as features
 # Pixels of a small frame around a sample whose range it keeps, and how far a sample may lie outside it
 RANGE_SIDE, OVERSHOOT = 31, 8 / 255
-PASSES = 1, 4, 2  # shares of the time of a clip: flow, frames backwards, and forwards (on a CPU)
+# shares of the time of a clip: flow, frames backwards, and forwards (on a CPU)
+PASSES = 1, 4, 2
 # rows of a part of a small frame that takes from its neighbour, and those around it that convolutions see
 STRIP, HALO = 48, 5
 FLOW_PIXELS = 1 << 17  # pixels of the frames whose flow is found at once on a CPU
@@ -74,14 +77,19 @@ class RecurrentConfig:
     shared: int = 16  # features that stay with an enlarged frame
     keys: int = 8  # of the attention
     hidden: int = 32  # features that are taken from a neighbour
-    context: int = 3  # frames that a clip should have before and after the restored ones
+    # frames that a clip should have before and after the restored ones
+    context: int = 3
     neighbours: bool = True  # False: each frame is restored by itself
 
     def __post_init__(self) -> None:
         if min(self.features, self.shared, self.keys, self.hidden) < 1:
-            raise ValueError(f"features, shared, keys and hidden must be at least 1, got {self}")
+            raise ValueError(
+                f"features, shared, keys and hidden must be at least 1, got {self}"
+            )
         if min(self.extraction, self.layers, self.reconstruction, self.context) < 0:
-            raise ValueError(f"extraction, layers, reconstruction and context must be at least 0, got {self}")
+            raise ValueError(
+                f"extraction, layers, reconstruction and context must be at least 0, got {self}"
+            )
 
     @property
     def radius(self) -> int:
@@ -125,7 +133,9 @@ class PatchAttention(nn.Module):
             self.doubt.weight[:, -1, 1, 1] = 1  # a pixel of the way and back
             self.doubt.bias.zero_()  # type: ignore[union-attr]
 
-    def queries(self, patches: Tensor, shared: Tensor, stray: Tensor) -> tuple[Tensor, Tensor]:
+    def queries(
+        self, patches: Tensor, shared: Tensor, stray: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the queries of frames, and two signs of unreliable neighbours (B, 2, H, W): the logarithm
         of the variance of patches, and `stray`.
 
@@ -142,13 +152,18 @@ class PatchAttention(nn.Module):
         to the patches of frames. Where nothing is taken it is 0.
         """
         compared, shared, doubt = context.compared, context.shared, context.doubt
-        differences = at_places(aligned.to(compared.dtype)) - compared  # (P, B, 48, H, W)
+        # (P, B, 48, H, W)
+        differences = at_places(aligned.to(compared.dtype)) - compared
         grey = differences.unflatten(2, (3, SCALE**2)).mean(2)
-        unlike = mean_of_nine(grey.square().mean(2, keepdim=True).flatten(0, 1).to(doubt.dtype))
+        unlike = mean_of_nine(
+            grey.square().mean(2, keepdim=True).flatten(0, 1).to(doubt.dtype)
+        )
         unlike = unlike.unflatten(0, (len(PLACES), -1))
         key = self._keys(differences, context.query.dtype)
         alike = (context.query * key).sum(2, keepdim=True, dtype=doubt.dtype)
-        unlikely = self.place.view(-1, 1, 1, 1, 1) - DIFFERENCES * self.likeness.exp() * unlike
+        unlikely = (
+            self.place.view(-1, 1, 1, 1, 1) - DIFFERENCES * self.likeness.exp() * unlike
+        )
         logits = torch.add(unlikely, alike, alpha=KEY_GAIN)
         doubt = torch.cat(((unlike[0] + LEAST_SQUARE).log() / 4, doubt), 1)
         nothing = self.doubt(torch.cat((shared, doubt.to(shared.dtype)), 1))
@@ -160,10 +175,12 @@ class PatchAttention(nn.Module):
         """Return the keys (P, B, K, H, W) of differences (P, B, 48, H, W), computed in `dtype` or fp16."""
         if differences.dtype != torch.float16:
             differences = differences.to(dtype)
-        dtype, columns = differences.dtype, differences.flatten(0, 1).flatten(2)  # (P * B, 48, H * W)
+        # (P * B, 48, H * W)
+        dtype, columns = differences.dtype, differences.flatten(0, 1).flatten(2)
         weight = self.key.weight.flatten(1).to(dtype)
         bias = self.key.bias[:, None].to(dtype)  # type: ignore[index]
-        keys = torch.baddbmm(bias, weight.expand(len(columns), -1, -1), columns)  # faster than a convolution
+        # faster than a convolution
+        keys = torch.baddbmm(bias, weight.expand(len(columns), -1, -1), columns)
         return keys.view(*differences.shape[:2], -1, *differences.shape[3:])
 
 
@@ -173,10 +190,18 @@ def at_places(pictures: Tensor) -> Tensor:
     corners = [(1 + x, 1 + y) for x, y in PLACES]
     if is_traced():  # an exporter has no `unfold` of any size; this takes longer
         height, width = pictures.shape[-2:]
-        shifted = (wide[..., top : top + height, left : left + width] for left, top in corners)
+        shifted = (
+            wide[..., top : top + height, left : left + width] for left, top in corners
+        )
         return torch.stack([F.pixel_unshuffle(picture, SCALE) for picture in shifted])
-    windows = wide.unfold(2, SCALE + 2, SCALE).unfold(3, SCALE + 2, SCALE).permute(0, 1, 4, 5, 2, 3)
-    patches = [windows[:, :, top : top + SCALE, left : left + SCALE] for left, top in corners]
+    windows = (
+        wide.unfold(2, SCALE + 2, SCALE)
+        .unfold(3, SCALE + 2, SCALE)
+        .permute(0, 1, 4, 5, 2, 3)
+    )
+    patches = [
+        windows[:, :, top : top + SCALE, left : left + SCALE] for left, top in corners
+    ]
     return torch.stack(patches).flatten(2, 4)
 
 
@@ -223,28 +248,43 @@ class Propagation(nn.Module):
             for part in (self.gate.bias, self.outer.weight, self.outer.bias):
                 part.zero_()  # type: ignore[union-attr]
 
-    def context_of(self, patches: Tensor, shared: Tensor, flow: Tensor, back: Tensor) -> FrameContext:
+    def context_of(
+        self, patches: Tensor, shared: Tensor, flow: Tensor, back: Tensor
+    ) -> FrameContext:
         """Return the context of frames that doesn't depend on their neighbours, from patches (B, 48, H, W),
         squeezed features, the flow (B, 2, H, W) to their neighbours, and that back.
         """
         # its memory bounds a GPU; fp16 holds large frames to a sixteenth of a grey level, but few gradients
-        half = shared.is_cuda and shared.dtype.itemsize == 2 and not shared.requires_grad
+        half = (
+            shared.is_cuda and shared.dtype.itemsize == 2 and not shared.requires_grad
+        )
         compared = patches.half() if half else patches
         round_trip = flow + warp(back, flow, border="border")
         stray = round_trip.square().sum(1, keepdim=True).clamp(max=MOST_STRAY)
         return FrameContext(
-            patches, compared, shared, large_grid(flow), *self.attention.queries(patches, shared, stray)
+            patches,
+            compared,
+            shared,
+            large_grid(flow),
+            *self.attention.queries(patches, shared, stray),
         )
 
     def forward(self, context: FrameContext, neighbour: Tensor | None) -> Tensor:
         """Return the patches (B, 48, H, W) of frames that take from large neighbours (B, 3, 4H, 4W)."""
         rows = spans(context.patches.shape[2], STRIP)
-        if neighbour is None or len(rows) == 1 or in_one_piece() or neighbour.device.type != "cpu":
+        if (
+            neighbour is None
+            or len(rows) == 1
+            or in_one_piece()
+            or neighbour.device.type != "cpu"
+        ):
             return self._restored(context, neighbour)
 
         def restored(span: tuple[int, int]) -> Tensor:
             strip, first = context.rows(*span), max(0, span[0] - HALO)
-            return self._restored(strip, neighbour)[:, :, span[0] - first : span[1] - first]
+            return self._restored(strip, neighbour)[
+                :, :, span[0] - first : span[1] - first
+            ]
 
         return torch.cat([*dealt(restored, rows)], 2)
 
@@ -256,7 +296,9 @@ class Propagation(nn.Module):
             details = self.attention(context, aligned).to(context.shared.dtype)
         inputs = torch.cat((CHANGE_GAIN * details, context.shared), 1)
         change: Tensor = self.outer(F.silu(self.inner(inputs))) + self.gate(details)
-        return context.patches + luma_of(change.unflatten(1, (3, -1)))[:, 0].repeat(1, 3, 1, 1)
+        return context.patches + luma_of(change.unflatten(1, (3, -1)))[:, 0].repeat(
+            1, 3, 1, 1
+        )
 
 
 class VsrRecurrent(nn.Module):
@@ -269,7 +311,9 @@ class VsrRecurrent(nn.Module):
         super().__init__()
         self.config = config
         self.extractor = Extractor(config.features, config.extraction)
-        self.layers = nn.ModuleList(Layer(config.features) for _ in range(config.layers))
+        self.layers = nn.ModuleList(
+            Layer(config.features) for _ in range(config.layers)
+        )
         self.reconstruction = residual_blocks(config.reconstruction, config.features)
         self.tail = nn.Conv2d(config.features, PATCH, 3, padding=1)
         if config.neighbours:
@@ -288,12 +332,27 @@ class VsrRecurrent(nn.Module):
         """Return the parameters of `network` by their names here, if it is a network of this family with as
         many features and blocks, with or without neighbours; else None.
         """
-        sizes = ("features", "extraction", "layers", "reconstruction", "shared", "keys", "hidden")
+        sizes = (
+            "features",
+            "extraction",
+            "layers",
+            "reconstruction",
+            "shared",
+            "keys",
+            "hidden",
+        )
         if not isinstance(network, VsrRecurrent):
             return None
         parameters = network.state_dict()
-        same = all(getattr(network.config, name) == getattr(self.config, name) for name in sizes)
-        return parameters if same and parameters.keys() <= self.state_dict().keys() else None
+        same = all(
+            getattr(network.config, name) == getattr(self.config, name)
+            for name in sizes
+        )
+        return (
+            parameters
+            if same and parameters.keys() <= self.state_dict().keys()
+            else None
+        )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -309,9 +368,13 @@ class VsrRecurrent(nn.Module):
 
     def forward(self, clips: Tensor) -> Tensor:
         at_once = frames_at_once(clips.transpose(0, 1))
-        return torch.stack(list(self.frames(clips.unbind(1), (0, clips.shape[1]), at_once)), 1)
+        return torch.stack(
+            list(self.frames(clips.unbind(1), (0, clips.shape[1]), at_once)), 1
+        )
 
-    def frames(self, clip: Sequence[Tensor], keep: tuple[int, int], at_once: int = 1) -> Iterator[Tensor]:
+    def frames(
+        self, clip: Sequence[Tensor], keep: tuple[int, int], at_once: int = 1
+    ) -> Iterator[Tensor]:
         """Yield frames [first, stop) of a clip of frames (B, 3, H, W): each (B, 3, 4H, 4W), float32.
 
         The other frames are context. Results that don't depend on neighbours are computed for `at_once`
@@ -329,33 +392,48 @@ class VsrRecurrent(nn.Module):
         widest, batch = torch.promote_types(clip[0].dtype, torch.float32), len(clip[0])
         # half of the memory, and exact to a sixteenth of a grey level
         compact = torch.float16 if self.dtype == torch.bfloat16 else widest
-        backward_results: list[tuple[Tensor, Tensor] | None] = []  # the last frame first
+        # the last frame first
+        backward_results: list[tuple[Tensor, Tensor] | None] = []
         handed: Tensor | None = None
 
         def backward_contexts(stop: int) -> list[tuple[FrameContext, Tensor]]:
             """Return the contexts of frames before `stop`, and features for the other direction."""
             first = max(0, stop - at_once)
             patches, maps = self.enlarged(joined(clip[first:stop]))
-            flow, back = (joined(flows[first + 1 : stop + 1]) for flows in (later, earlier))
-            context = self.to_earlier.context_of(patches, self.to_earlier.squeeze(maps), flow, back)
+            flow, back = (
+                joined(flows[first + 1 : stop + 1]) for flows in (later, earlier)
+            )
+            context = self.to_earlier.context_of(
+                patches, self.to_earlier.squeeze(maps), flow, back
+            )
             shared = self.to_later.squeeze(maps).split(batch)
-            return list(zip(reversed(context.one_by_one(batch)), reversed(shared), strict=True))
+            return list(
+                zip(reversed(context.one_by_one(batch)), reversed(shared), strict=True)
+            )
 
         def forward_contexts(first: int) -> list[FrameContext]:
             """Return the contexts of frames from `first` on; their results of the other direction go."""
             stop = min(first + at_once, keep[1])
             places = [len(clip) - 1 - index for index in range(first, stop)]
-            results = [result for place in places if (result := backward_results[place]) is not None]
+            results = [
+                result
+                for place in places
+                if (result := backward_results[place]) is not None
+            ]
             for place in places:
                 backward_results[place] = None
             patches, shared = map(joined, zip(*results, strict=True))
             flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
-            return self.to_later.context_of(patches.to(widest), shared, flow, back).one_by_one(batch)
+            return self.to_later.context_of(
+                patches.to(widest), shared, flow, back
+            ).one_by_one(batch)
 
         def forwards() -> Iterator[tuple[Tensor, Tensor]]:
             """Yield the large frames that are kept, with the small ones."""
             handed: Tensor | None = None
-            contexts = chain.from_iterable(dealt(forward_contexts, range(0, keep[1], at_once)))
+            contexts = chain.from_iterable(
+                dealt(forward_contexts, range(0, keep[1], at_once))
+            )
             for index, context in enumerate(contexts):
                 handed = F.pixel_shuffle(self.to_later(context, handed), SCALE)
                 if index >= keep[0]:
@@ -379,10 +457,14 @@ class VsrRecurrent(nn.Module):
             maps = layer(maps, small)
         maps = self.reconstruction(maps)
         frames = frames.to(torch.promote_types(frames.dtype, torch.float32))
-        smooth = F.interpolate(frames, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
+        smooth = F.interpolate(
+            frames, scale_factor=float(SCALE), mode="bilinear", align_corners=False
+        )
         return F.pixel_unshuffle(smooth, SCALE) + self.tail(maps), maps
 
-    def _flows(self, clip: Sequence[Tensor], at_once: int = 1) -> tuple[list[Tensor], list[Tensor]]:
+    def _flows(
+        self, clip: Sequence[Tensor], at_once: int = 1
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """Return the flows from the frame before each frame, and to that; zero beyond the ends."""
         count, batch = len(clip), len(clip[0])
         still = torch.zeros_like(clip[0][:, :2], dtype=torch.float32)
@@ -395,7 +477,10 @@ class VsrRecurrent(nn.Module):
 
             def motion(start: int) -> Tensor:
                 return subpixel_motion(
-                    *(torch.cat(frames[start : start + pairs]) for frames in (firsts, seconds))
+                    *(
+                        torch.cat(frames[start : start + pairs])
+                        for frames in (firsts, seconds)
+                    )
                 )
 
             for found in dealt(motion, range(0, len(firsts), pairs)):
@@ -417,17 +502,26 @@ def within_range(large: Tensor, frames: Tensor) -> Tensor:
     """Clamp large frames (B, 3, 4H, 4W) to the range of the small frames (B, 3, H, W) around each pixel, so
     that thin lines and text stay as bright or dark as they were drawn.
     """
-    bounds = torch.cat((frames, -frames))  # a minimum is the negative of the negatives' maximum
-    for side in ((RANGE_SIDE, 1), (1, RANGE_SIDE)):  # a square, along one axis after the other
+    # a minimum is the negative of the negatives' maximum
+    bounds = torch.cat((frames, -frames))
+    # a square, along one axis after the other
+    for side in ((RANGE_SIDE, 1), (1, RANGE_SIDE)):
         bounds = F.max_pool2d(bounds, side, 1, (side[0] // 2, side[1] // 2))
-    highest, negated_lowest = F.interpolate(bounds + OVERSHOOT, scale_factor=float(SCALE)).chunk(2)
+    highest, negated_lowest = F.interpolate(
+        bounds + OVERSHOOT, scale_factor=float(SCALE)
+    ).chunk(2)
     return large.clamp(-negated_lowest, highest)
 
 
 def large_grid(flow: Tensor) -> Tensor:
     """Return places (B, 4H, 4W, 2) in a large frame at the ends of the flow (B, 2, H, W) of small pixels."""
     return sampling_grid(
-        F.interpolate(SCALE * flow, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
+        F.interpolate(
+            SCALE * flow,
+            scale_factor=float(SCALE),
+            mode="bilinear",
+            align_corners=False,
+        )
     )
 
 
@@ -440,8 +534,11 @@ def build(config: dict[str, Any]) -> nn.Module:
     settings = dict(config)
     size = settings.pop("size", "reds")
     if size == "n":
-        if not all(settings.pop(name, True) for name in ("attention", "motion")):  # fields of older files
-            raise ValueError("a network without attention or motion can't be built any more")
+        # fields of older files
+        if not all(settings.pop(name, True) for name in ("attention", "motion")):
+            raise ValueError(
+                "a network without attention or motion can't be built any more"
+            )
         return VsrRecurrent(RecurrentConfig(**settings))
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}; there are {', '.join((*SIZES, 'n'))}")

@@ -66,13 +66,18 @@ class VsrConfig:
                 f"attention and alignment must be true or false, got {self.attention} and {self.alignment}"
             )
         counts = (self.frames, self.features, self.blocks, self.heads, self.patch)
-        if min(*counts, self.tail) < 1 or min(self.extraction, self.propagation, self.reconstruction) < 0:
+        if (
+            min(*counts, self.tail) < 1
+            or min(self.extraction, self.propagation, self.reconstruction) < 0
+        ):
             raise ValueError(
                 "frames, features, blocks, heads, patch and tail must be at least 1, the others at least 0, "
                 f"got {self}"
             )
         if self.features % self.heads:
-            raise ValueError(f"features must be a multiple of heads, got {self.features} and {self.heads}")
+            raise ValueError(
+                f"features must be a multiple of heads, got {self.features} and {self.heads}"
+            )
         if SIDE % self.patch:
             raise ValueError(
                 f"patch must divide {SIDE}, the side that the network is tied to, got {self.patch}"
@@ -111,7 +116,9 @@ def frequencies(frames: int) -> Tensor:
     return 1 / 10000 ** (torch.arange(count).float() / count)
 
 
-def positional_encoding(frames: int, channels: int, height: int, width: int) -> list[Tensor]:
+def positional_encoding(
+    frames: int, channels: int, height: int, width: int
+) -> list[Tensor]:
     """Return the waves that released networks add to the features (C, H, W) of each frame, in float64, to be
     broadcast.
 
@@ -149,7 +156,8 @@ class VsrAttention(nn.Module):
     def forward(self, maps: Tensor, frames: int) -> Tensor:
         normal = self.norm(maps)
         queries, keys, values = (
-            tokens.tensor_split(frames) for tokens in (self.queries(normal), *self.prepare(normal))
+            tokens.tensor_split(frames)
+            for tokens in (self.queries(normal), *self.prepare(normal))
         )
         mixed = [self.mix(query, keys, values) for query in queries]
         return self.finish(maps, normal, torch.cat(mixed))
@@ -191,7 +199,11 @@ class VsrAttention(nn.Module):
         the channel comes last.
         """
         count, channels, height, width = maps.shape
-        rows, columns, depth = height // self.patch, width // self.patch, channels // self.heads
+        rows, columns, depth = (
+            height // self.patch,
+            width // self.patch,
+            channels // self.heads,
+        )
         shape = (count, rows, self.patch, columns, self.patch, self.heads, depth)
         pieces = maps.permute(0, 2, 3, 1).reshape(shape).permute(0, 5, 1, 3, 2, 4, 6)
         return pieces.reshape(count * self.heads, rows * columns, self.patch**2 * depth)
@@ -200,8 +212,18 @@ class VsrAttention(nn.Module):
         """Join tokens to maps of `shape`: the inverse of `cut`."""
         count, channels, height, width = shape
         rows, columns = height // self.patch, width // self.patch
-        pieces = tokens.view(count, self.heads, rows, columns, self.patch, self.patch, channels // self.heads)
-        maps = pieces.permute(0, 2, 4, 3, 5, 1, 6).reshape(count, height, width, channels)
+        pieces = tokens.view(
+            count,
+            self.heads,
+            rows,
+            columns,
+            self.patch,
+            self.patch,
+            channels // self.heads,
+        )
+        maps = pieces.permute(0, 2, 4, 3, 5, 1, 6).reshape(
+            count, height, width, channels
+        )
         return maps.permute(0, 3, 1, 2)
 
 
@@ -239,7 +261,9 @@ class Direction(nn.Module):
         self.stack = residual_blocks(depth, features)
 
     def forward(self, frames: Tensor, warped: Tensor) -> Tensor:
-        joined = torch.cat((frames, warped), 1).contiguous(memory_format=torch.channels_last)
+        joined = torch.cat((frames, warped), 1).contiguous(
+            memory_format=torch.channels_last
+        )
         maps: Tensor = self.stack(F.leaky_relu(self.head(joined), SLOPE, inplace=True))
         return maps
 
@@ -254,9 +278,13 @@ class VsrFeedForward(nn.Module):
         self.earlier = Direction(features, features, depth)
         self.fusion = nn.Conv2d(2 * features, features, 1)
 
-    def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
+    def forward(
+        self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor
+    ) -> Tensor:
         """Map maps (B, C, H, W), their frames and their neighbours' normalised maps, warped, to maps."""
-        directions = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
+        directions = torch.cat(
+            (self.later(frames, later), self.earlier(frames, earlier)), 1
+        )
         return maps + F.leaky_relu(self.fusion(directions), SLOPE, inplace=True)
 
 
@@ -323,7 +351,9 @@ def _enlarged(features: int, outputs: int) -> tuple[nn.Module, ...]:
 
 def neighbours(maps: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return maps (T * B, ...) of B = `count` clips of the frames after and before; end frames repeat."""
-    return torch.cat((maps[count:], maps[-count:])), torch.cat((maps[:count], maps[:-count]))
+    return torch.cat((maps[count:], maps[-count:])), torch.cat(
+        (maps[:count], maps[:-count])
+    )
 
 
 class VsrTransformer(nn.Module):
@@ -353,19 +383,33 @@ class VsrTransformer(nn.Module):
 
     def parts_of(self, network: nn.Module) -> dict[str, Tensor] | None:
         """Return the parameters of `network` by their names here, if it is the flow network; else None."""
-        if not isinstance(network, Spynet) or not self.flow or network.config != self.config.flow:
+        if (
+            not isinstance(network, Spynet)
+            or not self.flow
+            or network.config != self.config.flow
+        ):
             return None
-        return {f"flow.{name}": parameter for name, parameter in network.state_dict().items()}
+        return {
+            f"flow.{name}": parameter
+            for name, parameter in network.state_dict().items()
+        }
 
     def forward(self, clips: Tensor) -> Tensor:
         count, frames = clips.shape[:2]
         self.check_size(frames, *clips.shape[-2:])
-        pictures = clips.transpose(0, 1).flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        pictures = (
+            clips.transpose(0, 1)
+            .flatten(0, 1)
+            .contiguous(memory_format=torch.channels_last)
+        )
         small = pictures.to(self.dtype)
         maps = self.extractor(small)
         positions = self.positions(frames, maps)
         maps = torch.cat(
-            [features + wave for features, wave in zip(maps.split(count), positions, strict=True)]
+            [
+                features + wave
+                for features, wave in zip(maps.split(count), positions, strict=True)
+            ]
         )
         flows = self.flows(pictures, count) if self.config.alignment else None
         for depth in range(self.config.blocks):
@@ -406,7 +450,12 @@ class VsrTransformer(nn.Module):
 
     def positions(self, frames: int, like: Tensor) -> list[Tensor]:
         """Return the positional encoding of each frame of a window, for features `like` (B, C, H, W)."""
-        return [wave.to(like) for wave in positional_encoding(self.config.frames, *like.shape[1:])[:frames]]
+        return [
+            wave.to(like)
+            for wave in positional_encoding(self.config.frames, *like.shape[1:])[
+                :frames
+            ]
+        ]
 
     def flows(self, pictures: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return the flows (T * B, 2, H, W) from each frame of `count` clips to the next and to the previous
@@ -425,8 +474,14 @@ class VsrTransformer(nn.Module):
     def finish(self, maps: Tensor, pictures: Tensor) -> Tensor:
         """Return frames (B, 3, 4H, 4W) from the last block's output and the input frames."""
         maps = self.reconstruction(maps)
-        enlarged = F.interpolate(pictures, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
+        enlarged = F.interpolate(
+            pictures, scale_factor=float(SCALE), mode="bilinear", align_corners=False
+        )
         # values per pixel of the maps before and after a shuffle
         widest = 2 * SCALE**2 * self.config.tail
-        spans = [(0, maps.shape[-2])] if torch.is_grad_enabled() else strip_spans(maps, widest)
+        spans = (
+            [(0, maps.shape[-2])]
+            if torch.is_grad_enabled()
+            else strip_spans(maps, widest)
+        )
         return enlarged + self.tail.in_strips(maps, spans)

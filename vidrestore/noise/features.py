@@ -28,18 +28,23 @@ from vidrestore.noise.white import BLOCK_SIDE, clipping_bounds, dct_basis, frequ
 Array = NDArray[np.float64]
 Planes = tuple[NDArray[np.float32], ...]
 
-FRAMES_SEEN = 4  # the first of them, and those after it in which something may have changed
+# the first of them, and those after it in which something may have changed
+FRAMES_SEEN = 4
 EDGES = (0, 2, 4, 8)  # borders of the bands, in DCT frequencies
 POWER_QUANTILES = (0.03, 0.1, 0.3, 0.6)  # of the power of a band over the blocks
 FLOOR = 0.02  # grey levels squared; below the power of rounding to 8 bits
-REPEATED = 0.05  # mean difference in grey levels below which two frames count as the same picture
+# mean difference in grey levels below which two frames count as the same picture
+REPEATED = 0.05
 BLOCKS_PER_PLANE = 500  # about as many are transformed
 FEWEST_BLOCKS = 12
 MOST_CLIPPED = 0.1  # share of a block's samples
 FINE_FREQUENCY = 6  # least sum of the two frequencies that is fine
-CALM = 0.5  # quantile of the blocks' power up to which blocks count for the concentration
-ROW_LENGTH = 9 * len(POWER_QUANTILES) + 3  # features of the blocks of a frame, or of differences
-WITHIN_ROW, BETWEEN_ROW, HALVED_ROW = 0, 1, 4  # rows of `plane_features` that are read alone
+# quantile of the blocks' power up to which blocks count for the concentration
+CALM = 0.5
+# features of the blocks of a frame, or of differences
+ROW_LENGTH = 9 * len(POWER_QUANTILES) + 3
+# rows of `plane_features` that are read alone
+WITHIN_ROW, BETWEEN_ROW, HALVED_ROW = 0, 1, 4
 
 
 def plane_features(frames: list[Planes]) -> list[Array | None]:
@@ -73,7 +78,9 @@ class _Blocks:
     brightness: Array
 
 
-def _features(frame: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> Array | None:
+def _features(
+    frame: Planes, index: int, aligned: Aligned, frames: list[Planes]
+) -> Array | None:
     plane = frame[index]
     if min(plane.shape) < BLOCK_SIDE:
         return None
@@ -89,7 +96,13 @@ def _features(frame: Planes, index: int, aligned: Aligned, frames: list[Planes])
         return None
     evened = _bands(spatial, curve)
     # rows that lack blocks repeat that of the frame
-    rows = [bands, _bands(temporal, None), evened, _bands(temporal, curve), _bands(coarse, None)]
+    rows = [
+        bands,
+        _bands(temporal, None),
+        evened,
+        _bands(temporal, curve),
+        _bands(coarse, None),
+    ]
     return np.array([bands if row is None else row for row in rows])
 
 
@@ -97,20 +110,26 @@ def _within(plane: NDArray[np.float32]) -> _Blocks:
     """Return blocks of a plane, spread over it."""
     # an odd step, so that the blocks have every offset to a codec's grid
     step = max(3, int((plane.size / (2 * BLOCKS_PER_PLANE)) ** 0.5)) | 1
-    views = np.lib.stride_tricks.sliding_window_view(plane, (BLOCK_SIDE, BLOCK_SIDE))[::step, ::step]
+    views = np.lib.stride_tricks.sliding_window_view(plane, (BLOCK_SIDE, BLOCK_SIDE))[
+        ::step, ::step
+    ]
     blocks = views.reshape(-1, BLOCK_SIDE, BLOCK_SIDE)
     blocks = blocks[_usable(blocks, plane)]
     return _Blocks(_powers(blocks), _brightness(blocks))
 
 
-def _between(frame: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> _Blocks:
+def _between(
+    frame: Planes, index: int, aligned: Aligned, frames: list[Planes]
+) -> _Blocks:
     """Return differences between blocks of a plane and their matches in a later frame."""
     assert aligned is not None
     number, corners, motion = aligned
     plane, target = frame[index], frames[number][index]
     # corners and motion are those of the first plane, in its pixels
     scale = np.array(plane.shape) / np.array(frame[0].shape)
-    positions = np.rint((corners + (MOTION_SEARCH.block - BLOCK_SIDE) // 2) * scale).astype(np.intp)
+    positions = np.rint(
+        (corners + (MOTION_SEARCH.block - BLOCK_SIDE) // 2) * scale
+    ).astype(np.intp)
     room = np.array(plane.shape) - BLOCK_SIDE
     matches = np.clip(positions + np.rint(motion * scale).astype(np.intp), 0, room)
     blocks = blocks_at(plane, np.clip(positions, 0, room), BLOCK_SIDE)
@@ -123,7 +142,9 @@ def _between(frame: Planes, index: int, aligned: Aligned, frames: list[Planes]) 
 def _powers(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
     # without their mean: zero exactly for a block of one colour
     flat = blocks.reshape(-1, BLOCK_SIDE**2).astype(np.float32)
-    powers: NDArray[np.float32] = np.square((flat - flat.mean(1, keepdims=True)) @ dct_basis(BLOCK_SIDE).T)
+    powers: NDArray[np.float32] = np.square(
+        (flat - flat.mean(1, keepdims=True)) @ dct_basis(BLOCK_SIDE).T
+    )
     return powers
 
 
@@ -135,7 +156,9 @@ def _usable(blocks: NDArray[Any], plane: NDArray[Any]) -> NDArray[np.bool_]:
     """Return True for blocks with few clipped samples, or for all blocks if there are too few of them."""
     low, high = clipping_bounds(plane)
     unclipped = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
-    return np.asarray(unclipped if unclipped.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
+    return np.asarray(
+        unclipped if unclipped.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool)
+    )
 
 
 def _bands(blocks: _Blocks, curve: BrightnessCurve | None) -> Array | None:
@@ -199,7 +222,9 @@ class MotionSearch:
 MOTION_SEARCH = MotionSearch()
 
 
-def motion_of(source: Picture, target: Picture, most: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def motion_of(
+    source: Picture, target: Picture, most: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return corners (B, 2) of blocks of `source`, and the motion (B, 2) in pixels to their best match in
     `target`.
 
@@ -207,8 +232,14 @@ def motion_of(source: Picture, target: Picture, most: int) -> tuple[NDArray[np.i
     `most` blocks are used, evenly spread.
     """
     margin, side = 4 * MOTION_SEARCH.reach + 4, MOTION_SEARCH.block
-    rows, columns = (np.arange(margin, size - margin - side + 1, side) for size in source.shape)
-    corners = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2).astype(np.intp)
+    rows, columns = (
+        np.arange(margin, size - margin - side + 1, side) for size in source.shape
+    )
+    corners = (
+        np.stack(np.meshgrid(rows, columns, indexing="ij"), -1)
+        .reshape(-1, 2)
+        .astype(np.intp)
+    )
     if not len(corners):
         return corners, corners
     corners = corners[:: max(1, len(corners) // most)]
@@ -220,7 +251,9 @@ def motion_of(source: Picture, target: Picture, most: int) -> tuple[NDArray[np.i
     for scale, radius in ((2, MOTION_SEARCH.reach), (1, 1), (0, 1)):
         earlier, later = levels[scale]
         motion = motion * 2  # in pixels of this level
-        motion = _refined(earlier, later, corners >> scale, motion, side >> scale, radius)
+        motion = _refined(
+            earlier, later, corners >> scale, motion, side >> scale, radius
+        )
     return corners, motion
 
 
@@ -234,18 +267,27 @@ def halved(picture: Picture) -> Picture:
 
 
 def _refined(
-    source: Picture, target: Picture, corners: NDArray[Any], motion: NDArray[Any], side: int, radius: int
+    source: Picture,
+    target: Picture,
+    corners: NDArray[Any],
+    motion: NDArray[Any],
+    side: int,
+    radius: int,
 ) -> NDArray[np.intp]:
     """Return the best motion within `radius` of the given one; the given one wins ties."""
     template = blocks_at(source, corners, side)
     shape = np.array(target.shape) - side
     best = np.full(len(corners), np.inf, np.float32)
     best_motion = motion
-    shifts = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
+    shifts = [
+        (y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)
+    ]
     # the nearest first, so that a tie keeps the shorter motion
     for shift in sorted(shifts, key=lambda offset: offset[0] ** 2 + offset[1] ** 2):
         candidate = motion + np.array(shift)
-        cost = np.abs(blocks_at(target, np.clip(corners + candidate, 0, shape), side) - template).mean((1, 2))
+        cost = np.abs(
+            blocks_at(target, np.clip(corners + candidate, 0, shape), side) - template
+        ).mean((1, 2))
         better = cost < best
         best = np.where(better, cost, best)
         best_motion = np.where(better[:, None], candidate, best_motion)
@@ -268,7 +310,8 @@ class CurveMeasurement:
 
     levels: int = 5  # levels of brightness, with equal numbers of blocks
     level_blocks: int = 12  # least number of a level's blocks
-    flat_share: float = 0.25  # share of a level's blocks, with the weakest low frequencies, ...
+    # share of a level's blocks, with the weakest low frequencies, ...
+    flat_share: float = 0.25
     flat_blocks: int = 10  # ... and their least number
     low: int = 3  # largest sum of the two frequencies that is low
     high: int = 8  # smallest sum of the two frequencies that is high
@@ -293,7 +336,9 @@ class BrightnessCurve:
         return np.clip(factors, *NOISE_CURVE.factors).astype(np.float32)
 
 
-def brightness_curve(powers: NDArray[np.float32], brightness: Array) -> BrightnessCurve | None:
+def brightness_curve(
+    powers: NDArray[np.float32], brightness: Array
+) -> BrightnessCurve | None:
     """Return the curve of blocks of these mean brightnesses, None for too few of them.
 
     powers: (B, N), the squares of their DCT, in the order of `white.frequencies`.
@@ -310,5 +355,9 @@ def brightness_curve(powers: NDArray[np.float32], brightness: Array) -> Brightne
     for number, level in enumerate(levels):
         count = max(NOISE_CURVE.flat_blocks, int(NOISE_CURVE.flat_share * len(level)))
         flattest = level[np.argsort(low[level])[:count]]
-        variances[number] = high[flattest].mean(dtype=np.float64) + NOISE_CURVE.least_variance
-    return BrightnessCurve(places, variances, float(np.interp(brightness, places, variances).mean()))
+        variances[number] = (
+            high[flattest].mean(dtype=np.float64) + NOISE_CURVE.least_variance
+        )
+    return BrightnessCurve(
+        places, variances, float(np.interp(brightness, places, variances).mean())
+    )

@@ -36,8 +36,10 @@ OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
 # Change of the logarithm below which the formula's result is used: it is more accurate for white noise.
 SAME = 0.2
 COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
-TINT = 1.5  # grey levels by which some colour difference varies; less is that of a black and white picture
-FARTHEST = 6.0  # standard deviations from the mean to which inputs of the network are clipped
+# grey levels by which some colour difference varies; less is that of a black and white picture
+TINT = 1.5
+# standard deviations from the mean to which inputs of the network are clipped
+FARTHEST = 6.0
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,19 @@ class BarLines:
     """How lines of bars beside a picture differ from it, in grey levels."""
 
     black: float = 24.0  # highest median of a black bar's line
-    tolerance: float = 0.5  # most by which a sample that counts as even differs from the line's median
-    even_in_black: float = 0.5  # least share of even samples in a black bar's line; others are text
-    even_in_bars: float = 0.95  # the same in another bar's line; others are traces of compression
+    # most by which a sample that counts as even differs from the line's median
+    tolerance: float = 0.5
+    # least share of even samples in a black bar's line; others are text
+    even_in_black: float = 0.5
+    # the same in another bar's line; others are traces of compression
+    even_in_bars: float = 0.95
 
 
 BAR_LINES = BarLines()
-EVEN_SHARE = 0.01  # share of blocks of one value from which a picture counts as drawn, or coded beyond noise
-LEAST_RESIDUAL = 0.35  # white noise of luma below which there is none but that of rounding
+# share of blocks of one value from which a picture counts as drawn, or coded beyond noise
+EVEN_SHARE = 0.01
+# white noise of luma below which there is none but that of rounding
+LEAST_RESIDUAL = 0.35
 BOUNDS = (20.0, 232.0)  # grey levels between which a value isn't clipped
 
 
@@ -82,10 +89,13 @@ class PhotoNoise:
     and 40 drawn noisy ones, 40 clean ones and 30 textures (examples/experiments/noise_table.py textures).
     """
 
-    unlikely: float = -2.2  # log odds of noise below which a photograph has none; users denoise noisy ones
+    # log odds of noise below which a photograph has none; users denoise noisy ones
+    unlikely: float = -2.2
     unsure: float = 4.0  # most sigma of luma at odds below 1
-    coarse: float = 6.0  # least sigma of coarse noise, and of colour differences beside noise of luma
-    white: float = 8.0  # sigma of white noise up to which it may be stronger than the flattest blocks
+    # least sigma of coarse noise, and of colour differences beside noise of luma
+    coarse: float = 6.0
+    # sigma of white noise up to which it may be stronger than the flattest blocks
+    white: float = 8.0
     strong: float = 14.0  # sigma of coarse noise above which it is tempered
 
 
@@ -94,7 +104,9 @@ PHOTO_NOISE = PhotoNoise()
 
 def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
     """Describe noise that was measured: "luma 9.6, coarse; chroma 14.1", or one value for a single plane."""
-    planes = [str(PlaneNoise(*values)) for values in zip(sigma, rms or sigma, strict=True)]
+    planes = [
+        str(PlaneNoise(*values)) for values in zip(sigma, rms or sigma, strict=True)
+    ]
     if len(planes) == 1:
         return planes[0]
     stronger = max((1, 2), key=lambda index: sigma[index])
@@ -104,7 +116,9 @@ def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
 class NoiseMeter:
     """Measures a scene's noise from looks in order: a frame and some that follow it, on the 0-255 scale."""
 
-    def __init__(self, planes: int, *, colour: bool, norms: Sequence[float] = ()) -> None:
+    def __init__(
+        self, planes: int, *, colour: bool, norms: Sequence[float] = ()
+    ) -> None:
         """Set the number of planes; with `colour` those after the first are colour differences. Noise is
         divided by the `norms` of the planes, 1 unless they are given.
         """
@@ -119,7 +133,9 @@ class NoiseMeter:
         frames = without_bars(frames)
         for estimator, plane in zip(self._white, frames[0], strict=True):
             estimator.add(plane)
-        self._tint = max(self._tint, *(float(plane[::4].std()) for plane in frames[0][1:]), 0.0)
+        self._tint = max(
+            self._tint, *(float(plane[::4].std()) for plane in frames[0][1:]), 0.0
+        )
         if self._seen % self._stride == 0:
             self._looks.append(plane_features(frames[:FRAMES_SEEN]))
         if len(self._looks) > LOOKS_KEPT:
@@ -135,7 +151,11 @@ class NoiseMeter:
         # one row of features a plane: the median over the looks
         planes = []
         for index, estimator in enumerate(self._white):
-            looks = [features for look in self._looks if (features := look[index]) is not None]
+            looks = [
+                features
+                for look in self._looks
+                if (features := look[index]) is not None
+            ]
             median = np.median(np.array(looks), axis=0) if looks else None
             planes.append(PlaneFeatures(median, estimator.sigma()))
         # then the estimate, in which planes explain each other
@@ -144,7 +164,9 @@ class NoiseMeter:
         for index, norm in enumerate(self._norms):
             colour = self._colour and (tinted or index > 0)
             noise = estimate(planes, index, colour=colour, least_odds=least_odds)
-            estimates.append(PlaneNoise(noise.sigma / norm, noise.rms / norm, noise.is_sure))
+            estimates.append(
+                PlaneNoise(noise.sigma / norm, noise.rms / norm, noise.is_sure)
+            )
         return tuple(estimates)
 
     def noise_of_photograph(self, luma: NDArray[np.float32]) -> tuple[PlaneNoise, ...]:
@@ -153,7 +175,9 @@ class NoiseMeter:
         Where a picture that isn't drawn or rendered has some noise, faint grain and colour count as more.
         """
         (inner,) = without_bars([(luma,)])[0]
-        is_drawn = _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+        is_drawn = (
+            _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+        )
         first, *colours = self.noise(0.0 if is_drawn else PHOTO_NOISE.unlikely)
         sigma = _sigma_of_luma(first, inner, self._norms[0], is_drawn=is_drawn)
         noise = [PlaneNoise(sigma, min(first.rms, sigma))]
@@ -164,7 +188,9 @@ class NoiseMeter:
         return tuple(noise)
 
 
-def _sigma_of_luma(noise: PlaneNoise, luma: NDArray[np.float32], norm: float, *, is_drawn: bool) -> float:
+def _sigma_of_luma(
+    noise: PlaneNoise, luma: NDArray[np.float32], norm: float, *, is_drawn: bool
+) -> float:
     """Return the sigma that a photograph's luma is denoised with."""
     if not noise.is_sure:
         return min(noise.sigma, PHOTO_NOISE.unsure)
@@ -195,7 +221,9 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
     def inner(plane: NDArray[np.float32]) -> NDArray[np.float32]:
         # bounds are those of luma; subsampled planes begin and end at the next sample inside
         spans = []
-        for (begin, end), luma_side, side in zip(bounds, luma.shape, plane.shape, strict=True):
+        for (begin, end), luma_side, side in zip(
+            bounds, luma.shape, plane.shape, strict=True
+        ):
             step = round(luma_side / side)
             spans.append(slice(-(-begin // step), -(-end // step)))
         return plane[tuple(spans)]
@@ -212,7 +240,8 @@ def _picture_span(lines: NDArray[np.float32]) -> tuple[int, int]:
     is_bright = medians[:, 0] > BAR_LINES.black
     least_shares = np.where(is_bright, BAR_LINES.even_in_bars, BAR_LINES.even_in_black)
     indices = np.flatnonzero(even_shares < least_shares)
-    if not len(indices) or indices[-1] - indices[0] < 2 * BLOCK_SIDE:  # too few lines to measure
+    # too few lines to measure
+    if not len(indices) or indices[-1] - indices[0] < 2 * BLOCK_SIDE:
         return 0, len(lines)
     return int(indices[0]), int(indices[-1]) + 1
 
@@ -226,7 +255,11 @@ class PlaneFeatures:
 
 
 def estimate(
-    planes: Sequence[PlaneFeatures], index: int, *, colour: bool, least_odds: float = 0.0
+    planes: Sequence[PlaneFeatures],
+    index: int,
+    *,
+    colour: bool,
+    least_odds: float = 0.0,
 ) -> PlaneNoise:
     """Return the noise of a plane, none at log odds below the least; with `colour` planes after the first are
     colour differences.
@@ -245,7 +278,9 @@ def estimate(
     return PlaneNoise(sigma, min(rms, sigma), is_sure=bool(odds >= 0))
 
 
-def network_input(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) -> Array | None:
+def network_input(
+    planes: Sequence[PlaneFeatures], index: int, *, colour: bool
+) -> Array | None:
     """Return the network's inputs for a plane: its features, some of luma beside a colour difference or of
     colour beside luma, the results of the formula for both, a flag for a colour difference, and a flag for
     differences between frames. None if its features aren't known.
@@ -257,12 +292,20 @@ def network_input(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) 
     partners = planes[:1] if index else planes[1:]
     if not colour:
         partners = ()
-    pairs = [(partner.features, partner.white) for partner in partners if partner.features is not None]
+    pairs = [
+        (partner.features, partner.white)
+        for partner in partners
+        if partner.features is not None
+    ]
     pairs = pairs or [(plane.features, plane.white)]
-    context = np.mean([features[[WITHIN_ROW, HALVED_ROW]] for features, _ in pairs], axis=0)
+    context = np.mean(
+        [features[[WITHIN_ROW, HALVED_ROW]] for features, _ in pairs], axis=0
+    )
     own_white = np.log(plane.white + OFFSET)
     other_white = np.mean([np.log(level + OFFSET) for _, level in pairs])
-    changes = not np.array_equal(plane.features[WITHIN_ROW], plane.features[BETWEEN_ROW])
+    changes = not np.array_equal(
+        plane.features[WITHIN_ROW], plane.features[BETWEEN_ROW]
+    )
     scalars = [own_white, other_white, float(colour and index > 0), float(changes)]
     return np.concatenate([plane.features.ravel(), context.ravel(), scalars])
 

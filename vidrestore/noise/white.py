@@ -31,10 +31,12 @@ Array = NDArray[np.float64]
 
 BLOCK_SIDE = 8  # pixels; planes thinner than that use 4 or 2
 BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
-WHITE_SHARE = 0.05  # the share with the weakest low frequencies, where white noise is measured
+# the share with the weakest low frequencies, where white noise is measured
+WHITE_SHARE = 0.05
 LEAST_BLOCKS = 40  # fewer give more than 2 % error
 FLATTEST = 0.1  # share by whose strength at all frequencies white noise is doubted
-CALM_SHARE = 0.15  # the share where coded noise is measured: codecs remove most from the very flattest
+# the share where coded noise is measured: codecs remove most from the very flattest
+CALM_SHARE = 0.15
 # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
 SPARSE, GAUSSIAN = (0.75, 0.95)
 TAIL = 0.98  # quantile of the magnitudes by which coded noise is measured ...
@@ -66,8 +68,10 @@ class NoiseEstimator:
         self._stride = 1
         self._seen = 0
         self._previous: BlockSet | None = None
-        self._within: list[float] = []  # variances within every `stride`-th frame, stored samples squared
-        self._between: list[float] = []  # variances of the differences between measured frames
+        # variances within every `stride`-th frame, stored samples squared
+        self._within: list[float] = []
+        # variances of the differences between measured frames
+        self._between: list[float] = []
 
     def add(self, plane: NDArray[Any]) -> None:
         """Measure the next frame's plane (height, width), of any integer or float type."""
@@ -86,17 +90,29 @@ class NoiseEstimator:
         """
         if not self._within:
             return 0.0
-        limit = float(np.quantile(self._between, REPEATED_SHARE)) if self._between else np.inf
-        return math.sqrt(min(float(np.quantile(self._within, NOISIER)), limit)) / self._unit
+        limit = (
+            float(np.quantile(self._between, REPEATED_SHARE))
+            if self._between
+            else np.inf
+        )
+        return (
+            math.sqrt(min(float(np.quantile(self._within, NOISIER)), limit))
+            / self._unit
+        )
 
     def _measure(self, sample: BlockSet) -> None:
         self._within.append(noise_variance(sample.pixels, sample)[0])
         # differences have twice the variance of a frame, so they are scaled to it
-        if self._previous is not None and self._previous.pixels.shape == sample.pixels.shape:
+        if (
+            self._previous is not None
+            and self._previous.pixels.shape == sample.pixels.shape
+        ):
             difference = (sample.pixels - self._previous.pixels) * np.float32(0.5**0.5)
             clipped = np.maximum(sample.clipped, self._previous.clipped)
             # what a codec copied is missing from differences of coded noise
-            variance, whiteness = noise_variance(difference, replace(sample, clipped=clipped))
+            variance, whiteness = noise_variance(
+                difference, replace(sample, clipped=clipped)
+            )
             self._between.append(variance * (COPIED + (1 - COPIED) * whiteness) ** 2)
         self._previous = sample
 
@@ -116,7 +132,9 @@ def sample_blocks(plane: NDArray[Any]) -> BlockSet:
     low, high = clipping_bounds(plane)
     size = next(size for size in (BLOCK_SIDE, 4, 2, 1) if size <= min(plane.shape))
     step = max(3, int((plane.size / BLOCKS_PER_FRAME) ** 0.5)) | 1
-    views = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step]
+    views = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[
+        ::step, ::step
+    ]
     blocks = views.reshape(-1, size * size)
     clipped = ((blocks <= low) | (blocks >= high)).mean(axis=1)
     return BlockSet(blocks.astype(np.float32), clipped, low, high)
@@ -128,7 +146,9 @@ def flat_strength(plane: NDArray[Any]) -> float:
     """
     sample = sample_blocks(plane)
     size = round(sample.pixels.shape[1] ** 0.5)
-    coefficients = (sample.pixels - sample.pixels.mean(axis=1, keepdims=True)) @ dct_basis(size).T
+    coefficients = (
+        sample.pixels - sample.pixels.mean(axis=1, keepdims=True)
+    ) @ dct_basis(size).T
     if size == 1:
         return 0.0
     order = by_flatness(coefficients, sample.clipped, size)
@@ -136,7 +156,9 @@ def flat_strength(plane: NDArray[Any]) -> float:
     return root_mean_square(coefficients[order[:count], 1:]) if len(order) else 0.0
 
 
-def noise_variance(blocks: NDArray[np.float32], sample: BlockSet) -> tuple[float, float]:
+def noise_variance(
+    blocks: NDArray[np.float32], sample: BlockSet
+) -> tuple[float, float]:
     """Return the noise's variance and whiteness in `blocks` (blocks, size^2) of `sample` or differences."""
     size = round(blocks.shape[1] ** 0.5)
     if size == 1:
@@ -156,7 +178,9 @@ def noise_variance(blocks: NDArray[np.float32], sample: BlockSet) -> tuple[float
     return unclipped_variance(sigma**2, means, sample.low, sample.high), whiteness
 
 
-def noise_level(flat: NDArray[np.float32], calm: NDArray[np.float32], size: int) -> tuple[float, float]:
+def noise_level(
+    flat: NDArray[np.float32], calm: NDArray[np.float32], size: int
+) -> tuple[float, float]:
     """Return sigma and whiteness (0 coded, 1 white) by coefficients (blocks, size^2) of two selections."""
     index = frequencies(size)
     highest = index >= min(size * 5 // 4, 2 * size - 2)
@@ -183,7 +207,9 @@ def clipping_bounds(plane: NDArray[Any]) -> tuple[float, float]:
     threshold = max(4, plane.size * CLIPPED_SHARE)
     is_low_clipped = np.count_nonzero(plane == low) >= threshold
     is_high_clipped = np.count_nonzero(plane == high) >= threshold
-    return float(low) if is_low_clipped else -np.inf, float(high) if is_high_clipped else np.inf
+    return float(low) if is_low_clipped else -np.inf, float(
+        high
+    ) if is_high_clipped else np.inf
 
 
 @cache
@@ -201,7 +227,9 @@ def frequencies(size: int) -> NDArray[np.int64]:
     return np.add.outer(np.arange(size), np.arange(size)).reshape(-1)
 
 
-def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: int) -> NDArray[np.intp]:
+def by_flatness(
+    coefficients: NDArray[np.float32], clipped: NDArray[Any], size: int
+) -> NDArray[np.intp]:
     """Return the indices of blocks by rising power of their low frequencies, without blocks of one colour
     (borders), and without clipped ones if enough others remain.
     """
@@ -224,7 +252,8 @@ def unclipped_variance(variance: float, means: Array, low: float, high: float) -
         return 0.0
     observed = np.quantile(means, np.linspace(0.1, 0.9, 5))
     true_means, spread = observed, float(variance**0.5)
-    for _ in range(6):  # fixed point; a few rounds are enough if less than a third is clipped
+    # fixed point; a few rounds are enough if less than a third is clipped
+    for _ in range(6):
         mean, clipped_variance = clipped_moments(true_means, spread, low, high)
         true_means = np.clip(true_means + observed - mean, low, high)
         spread *= (variance / max(float(clipped_variance.mean()), 1e-12)) ** 0.5
@@ -232,7 +261,9 @@ def unclipped_variance(variance: float, means: Array, low: float, high: float) -
     return float(spread**2)
 
 
-def clipped_moments(mean: Array, sigma: float, low: float, high: float) -> tuple[Array, Array]:
+def clipped_moments(
+    mean: Array, sigma: float, low: float, high: float
+) -> tuple[Array, Array]:
     """Return mean and variance of N(mean, sigma^2) clipped to [low, high]."""
     a, b = (np.clip((bound - mean) / sigma, -9, 9) for bound in (low, high))
     below, above = normal_cdf(a), 1 - normal_cdf(b)

@@ -24,10 +24,12 @@ from vidrestore.pages.svg_charts import chart, legend, plot
 
 Picture = NDArray[np.uint8]
 
-LARGEST_PICTURE = (480, 720)  # rows and columns; larger pictures are cropped to their middle, not scaled
+# rows and columns; larger pictures are cropped to their middle, not scaled
+LARGEST_PICTURE = (480, 720)
 COMPARISONS, CHARTS = 24, 24  # most on one page
 MOST_ERROR = 32.0  # grey levels; this error and more is yellow in an error map
-ERROR_COLOURS = f"purple: 0, yellow: {MOST_ERROR:g} grey levels and more"  # words for the map's colours
+# words for the map's colours
+ERROR_COLOURS = f"purple: 0, yellow: {MOST_ERROR:g} grey levels and more"
 REPORT = "report"  # the suite of a page about a restoration
 LEAST_WIDTH = 640  # pixels on the page; smaller pictures are enlarged
 NAME_COLUMNS = ("system", "weights", "on")
@@ -56,7 +58,13 @@ def page(result: Result) -> str:
     seen = [*_comparisons(result, pictures)]
     if result.suite == REPORT:  # for those who look, before those who check
         facts = ["<h2>Settings and files</h2>", _list(result.protocol)]
-        body = [head + _list(result.notes), *seen, _table(result), *_charts(result), *facts]
+        body = [
+            head + _list(result.notes),
+            *seen,
+            _table(result),
+            *_charts(result),
+            *facts,
+        ]
     else:
         head += _list((*result.protocol, *result.notes))
         body = [head, _table(result), *_plots(result), *seen, *_charts(result)]
@@ -92,7 +100,11 @@ def _in_script(text: str) -> str:
 def _table(result: Result) -> str:
     # headings, with the reference of each metric
     units = [METRIC_UNITS.get(metric, metric) for metric in result.metrics]
-    heads = [*NAME_COLUMNS, *(text for unit in units for text in (unit, result.against)), "verdict"]
+    heads = [
+        *NAME_COLUMNS,
+        *(text for unit in units for text in (unit, result.against)),
+        "verdict",
+    ]
     if result.suite == REPORT:
         heads = [
             *NAME_COLUMNS,
@@ -112,7 +124,10 @@ def _table(result: Result) -> str:
     body = ""
     for row, cells in zip(result.rows, rows, strict=True):
         kind = f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
-        columns = "".join(f"<td{attributes}>{text}</td>" for attributes, text in compress(cells, filled))
+        columns = "".join(
+            f"<td{attributes}>{text}</td>"
+            for attributes, text in compress(cells, filled)
+        )
         body += f"<tr{kind}>{columns}</tr>"
     table = f'<table id="figures"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="wide">{table}</div>'
@@ -126,33 +141,53 @@ def _cells(result: Result, row: Row) -> list[tuple[str, str]]:
     for metric in result.metrics:
         for side, values in reversed(sides) if result.suite == REPORT else sides:
             value = json.dumps(plain(values[metric])) if metric in values else ""
-            cells.append((f' class="number" data-metric="{escape(metric)}" data-side="{side}"', value))
+            cells.append(
+                (
+                    f' class="number" data-metric="{escape(metric)}" data-side="{side}"',
+                    value,
+                )
+            )
     return [*cells, ("", escape(row.verdict))]
 
 
 def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
     """Yield a heading and at most `COMPARISONS` comparisons, of systems that change something."""
-    compared = [clip for clip in result.clips if clip.comparison is not None and clip.system != GIVEN]
+    compared = [
+        clip
+        for clip in result.clips
+        if clip.comparison is not None and clip.system != GIVEN
+    ]
     if compared:
         sides = "before on the left, after on the right"
         if result.suite == "reference":
             sides = "the reference on the left, the video on the right"
-        limit = f" The first {COMPARISONS} of {len(compared)}." if len(compared) > COMPARISONS else ""
+        limit = (
+            f" The first {COMPARISONS} of {len(compared)}."
+            if len(compared) > COMPARISONS
+            else ""
+        )
         yield f"<h2>Pictures</h2><p>Drag: {sides}.{limit} Large pictures are cut to their middle.</p>"
     for clip in compared[:COMPARISONS]:
         assert clip.comparison is not None
         yield _comparison(result, clip, clip.comparison, pictures)
 
 
-def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]) -> str:
+def _comparison(
+    result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]
+) -> str:
     # the two pictures of the slider
     before = _middle(comparison.source)
     after = _middle(comparison.restored)
-    names = {"given": _picture_key(before, pictures), "restored": _picture_key(after, pictures)}
+    names = {
+        "given": _picture_key(before, pictures),
+        "restored": _picture_key(after, pictures),
+    }
     # beside it what was changed, or the clean picture and both errors
     panels = []
     if comparison.clean is None:
-        caption = "the difference" if result.suite == "reference" else "what was changed"
+        caption = (
+            "the difference" if result.suite == "reference" else "what was changed"
+        )
         key = _picture_key(error_map(after, before, MOST_ERROR), pictures)
         panels.append((key, f"{caption}, {ERROR_COLOURS}"))
     else:
@@ -160,10 +195,14 @@ def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictu
         panels.append((_picture_key(clean, pictures), "clean"))
         for name, picture in (("before", before), ("after", after)):
             caption = f"error {name}, {ERROR_COLOURS}"
-            panels.append((_picture_key(error_map(picture, clean, MOST_ERROR), pictures), caption))
+            panels.append(
+                (_picture_key(error_map(picture, clean, MOST_ERROR), pictures), caption)
+            )
     # the heading names what the heading of the page doesn't
     places = [place for place in _place_names(result, clip) if place != clip.system]
-    title = f"{_system(result, clip)}: {', '.join([*places, f'frame {comparison.frame}'])}"
+    title = (
+        f"{_system(result, clip)}: {', '.join([*places, f'frame {comparison.frame}'])}"
+    )
     width = max(before.shape[1], LEAST_WIDTH)
     slider = (
         f'<div class="slider" style="max-width:{width}px"><img data-picture="{names["restored"]}" '
@@ -194,7 +233,10 @@ def _system(result: Result, clip: ClipMetrics) -> str:
 
 def _middle(picture: Picture) -> Picture:
     """Crop a picture that is larger than `LARGEST_PICTURE` to its middle."""
-    height, width = (min(size, most) for size, most in zip(picture.shape, LARGEST_PICTURE, strict=False))
+    height, width = (
+        min(size, most)
+        for size, most in zip(picture.shape, LARGEST_PICTURE, strict=False)
+    )
     top = (picture.shape[0] - height) // 2
     left = (picture.shape[1] - width) // 2
     return picture[top : top + height, left : left + width]
@@ -212,19 +254,27 @@ def _picture_key(picture: Picture, pictures: dict[str, str]) -> str:
 def _plots(result: Result) -> Iterator[str]:
     """Yield the plots of a paper's figure, as the paper has them."""
     for drawn in result.plots:
-        positions = [position for places, _ in drawn.curves.values() for position in places]
+        positions = [
+            position for places, _ in drawn.curves.values() for position in places
+        ]
         if positions:
             unit = METRIC_UNITS.get(drawn.metric, drawn.metric)
             ends = (min(positions), max(positions))
             title = f"{drawn.title}: {unit}, {drawn.axis}"
-            curves = plot(title, unit, drawn.curves, ends, "", logarithmic=drawn.logarithmic)
+            curves = plot(
+                title, unit, drawn.curves, ends, "", logarithmic=drawn.logarithmic
+            )
             yield f"<section><h3>{escape(title)}</h3>{curves}{legend([*drawn.curves])}</section>"
 
 
 def _charts(result: Result) -> Iterator[str]:
     """Yield one chart per metric and clip, with the curves of all systems; `CHARTS` at most."""
     # a single picture has no curve
-    videos = [clip for clip in result.clips if max(map(len, clip.frames.values()), default=0) > 1]
+    videos = [
+        clip
+        for clip in result.clips
+        if max(map(len, clip.frames.values()), default=0) > 1
+    ]
     key = attrgetter("test_set", "clip", "column")
     groups = [list(clips) for _, clips in groupby(sorted(videos, key=key), key)]
     charts = [(metric, clips) for clips in groups for metric in clips[0].frames]
@@ -239,7 +289,10 @@ def _charts(result: Result) -> Iterator[str]:
 
 
 # R, G, B of the error map's colours at even steps, from purple (no error) to yellow.
-HEAT = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], dtype=np.float64)
+HEAT = np.array(
+    [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)],
+    dtype=np.float64,
+)
 
 
 def data_uri(picture: NDArray[np.uint8]) -> str:
@@ -247,7 +300,9 @@ def data_uri(picture: NDArray[np.uint8]) -> str:
     return "data:image/png;base64," + base64.b64encode(png(picture)).decode()
 
 
-def error_map(picture: NDArray[np.uint8], reference: NDArray[np.uint8], most: float) -> NDArray[np.uint8]:
+def error_map(
+    picture: NDArray[np.uint8], reference: NDArray[np.uint8], most: float
+) -> NDArray[np.uint8]:
     """Return the mean absolute difference of R, G, B, (H, W, 3) each, as colours: purple for no difference,
     yellow for `most` grey levels and more.
     """
@@ -255,6 +310,8 @@ def error_map(picture: NDArray[np.uint8], reference: NDArray[np.uint8], most: fl
     error: NDArray[Any] = np.abs(picture.astype(np.int16) - reference).sum(2)
     steps = np.arange(3 * 255 + 1) / (3 * most)  # every possible sum over R, G, B
     positions = np.linspace(0, 1, len(HEAT))
-    colours = np.stack([np.interp(steps, positions, HEAT[:, channel]) for channel in range(3)], axis=1)
+    colours = np.stack(
+        [np.interp(steps, positions, HEAT[:, channel]) for channel in range(3)], axis=1
+    )
     mapped: NDArray[np.uint8] = colours.round().astype(np.uint8)[error]
     return mapped

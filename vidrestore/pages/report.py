@@ -33,7 +33,14 @@ from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, matched_positions
 from vidrestore.noise import NoiseEstimator
 from vidrestore.pages.page import LARGEST_PICTURE, REPORT, page
-from vidrestore.pages.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
+from vidrestore.pages.results import (
+    GIVEN,
+    ClipMetrics,
+    Comparison,
+    Result,
+    Row,
+    rounded,
+)
 from vidrestore.pages.sequence_frames import area_matrix, channels_last, picture_of
 from vidrestore.pipeline.conversions import enlarged_frame
 from vidrestore.pixels.colour import planes_to_grey
@@ -51,7 +58,11 @@ Moment = tuple[list[float], list[ClipMetrics]]
 
 
 def write_report(
-    path: Path, summary: Summary, task: str, options: RestoreOptions, more: Iterable[str] = ()
+    path: Path,
+    summary: Summary,
+    task: str,
+    options: RestoreOptions,
+    more: Iterable[str] = (),
 ) -> None:
     """Write the page about a finished output, with `more` lines about it. Raises MediaError."""
     result = describe(summary, task, options)
@@ -68,15 +79,25 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     clips = tuple(clip for _, sample_clips in samples for clip in sample_clips)
     # means over the moments, before and after
     values = []
-    for side, (path, name) in enumerate(((summary.source, GIVEN), (summary.output, task))):
-        levels = [level for clip in clips if clip.system == name for level in clip.frames.get("flicker", ())]
+    for side, (path, name) in enumerate(
+        ((summary.source, GIVEN), (summary.output, task))
+    ):
+        levels = [
+            level
+            for clip in clips
+            if clip.system == name
+            for level in clip.frames.get("flicker", ())
+        ]
         measured = {"noise": fmean(noise[side] for noise, _ in samples)}
         measured |= {"flicker": fmean(levels)} if levels else {}
         rate = _bitrate(path) if summary.frames > 1 else None
         measured |= {} if rate is None else {"bitrate": rate}
         values.append(rounded(measured))
     row = Row(task, title, values[1], values[0], options.model or "")
-    notes = [*filter(None, [summary.damage]), *["restored by an earlier run"] * summary.before]
+    notes = [
+        *filter(None, [summary.damage]),
+        *["restored by an earlier run"] * summary.before,
+    ]
     return Result(
         REPORT,
         f"{title}: {task}",
@@ -93,14 +114,21 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
 def sample_starts(summary: Summary) -> list[int]:
     """Return the middle frames of the longest scenes; evenly spread frames if scenes are unknown."""
     # the longest scenes, else evenly over the video
-    longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:MOST_MOMENTS]
+    longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[
+        :MOST_MOMENTS
+    ]
     starts = {(scene.first + scene.stop) // 2 for scene in longest}
     if len(starts) < MOST_MOMENTS:
-        starts |= {summary.frames * (2 * number + 1) // (2 * MOST_MOMENTS) for number in range(MOST_MOMENTS)}
+        starts |= {
+            summary.frames * (2 * number + 1) // (2 * MOST_MOMENTS)
+            for number in range(MOST_MOMENTS)
+        }
     return sorted(starts)[:: max(1, len(starts) // MOST_MOMENTS)][:MOST_MOMENTS]
 
 
-def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Moment]:
+def _samples(
+    summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions
+) -> Iterator[Moment]:
     """Yield the moment of each sample that begins at one of `starts`; both videos are read in step."""
     # both are read once, from start to end
     with ExitStack() as open_:
@@ -112,8 +140,11 @@ def _samples(summary: Summary, starts: Sequence[int], task: str, options: Restor
         videos = first.info.video, second.info.video
         position = 0  # frames read
         pairs = zip(sources, results, strict=False)
-        for start, next_start in zip(starts, [*starts[1:], summary.frames], strict=True):
-            for _ in islice(pairs, start - position):  # skip the frames between two samples
+        for start, next_start in zip(
+            starts, [*starts[1:], summary.frames], strict=True
+        ):
+            # skip the frames between two samples
+            for _ in islice(pairs, start - position):
                 pass
             sample = list(islice(pairs, max(1, min(SAMPLE_FRAMES, next_start - start))))
             position = start + len(sample)
@@ -122,7 +153,10 @@ def _samples(summary: Summary, starts: Sequence[int], task: str, options: Restor
 
 
 def _sample(
-    start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo], task: str
+    start: int,
+    pairs: list[tuple[Frame, Frame]],
+    videos: tuple[VideoInfo, VideoInfo],
+    task: str,
 ) -> Moment:
     # noise and flicker of luma, of both
     noise = []
@@ -134,11 +168,17 @@ def _sample(
         noise.append(estimator.sigma())
         grey = [planes_to_grey(frame.planes[:1], video.format)[0] for frame in frames]
         planes.append(torch.stack(grey))
-    changes = flicker_of(planes[0], planes[1]) if planes[0].shape == planes[1].shape else ((), ())
+    changes = (
+        flicker_of(planes[0], planes[1])
+        if planes[0].shape == planes[1].shape
+        else ((), ())
+    )
     # the first frames, side by side, and their common part
     ratio = Fraction(videos[1].height, videos[0].height)
     stills = enlarged_frame(pairs[0][0], videos[0], ratio), pairs[0][1]
-    pictures = [channels_last(picture_of(*pair)) for pair in zip(stills, videos, strict=True)]
+    pictures = [
+        channels_last(picture_of(*pair)) for pair in zip(stills, videos, strict=True)
+    ]
     height = min(picture.shape[0] for picture in pictures)
     width = min(picture.shape[1] for picture in pictures)
     source, restored = (picture[:height, :width] for picture in pictures)
@@ -146,15 +186,21 @@ def _sample(
     clips = []
     if height > LARGEST_PICTURE[0] or width > LARGEST_PICTURE[1]:  # the page crops it
         overview = Comparison(start, _small(source), _small(restored))
-        clips.append(ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", overview))
+        clips.append(
+            ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", overview)
+        )
     for system, values in zip((GIVEN, task), changes, strict=True):
         metrics = {"flicker": values} if values else {}
         clips.append(ClipMetrics(system, "", "", f"from frame {start} on", metrics))
-    clips.append(ClipMetrics(task, "", "", "", {}, "", Comparison(start, source, restored)))
+    clips.append(
+        ClipMetrics(task, "", "", "", {}, "", Comparison(start, source, restored))
+    )
     return noise, clips
 
 
-def flicker_of(source: Tensor, restored: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def flicker_of(
+    source: Tensor, restored: Tensor
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the flicker of two planes (T, H, W) after the first frame, by the source's motion. Empty for one
     frame, and for planes smaller than a patch.
     """
@@ -162,14 +208,18 @@ def flicker_of(source: Tensor, restored: Tensor) -> tuple[tuple[float, ...], tup
     count, height, width = source.shape
     if count < 2 or min(height, width) < FLICKER_PATCH:
         return (), ()
-    positions = matched_positions(source, Grid(height, width, FLICKER_PATCH, FLICKER_PATCH))
+    positions = matched_positions(
+        source, Grid(height, width, FLICKER_PATCH, FLICKER_PATCH)
+    )
     return tuple(flicker(source, positions)), tuple(flicker(restored, positions))
 
 
 def flicker(plane: Tensor, positions: Tensor) -> list[float]:
     """Return the flicker of each frame after the first of a plane (T, H, W), at patch positions (T, S, 2)."""
     groups = patches_at(
-        plane.contiguous(), origins_of(positions, plane.shape[1], plane.shape[2]), FLICKER_PATCH
+        plane.contiguous(),
+        origins_of(positions, plane.shape[1], plane.shape[2]),
+        FLICKER_PATCH,
     )
     changes = groups.mean(2).diff(dim=1).abs()  # (S, T - 1)
     return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
@@ -182,7 +232,9 @@ def _small(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     scale = min(1.0, LARGEST_PICTURE[0] / height, LARGEST_PICTURE[1] / width)
     down = area_matrix(height, int(height * scale))
     right = area_matrix(width, int(width * scale))
-    mixed = torch.einsum("ih,hwc,jw->ijc", down.float(), torch.from_numpy(picture).float(), right.float())
+    mixed = torch.einsum(
+        "ih,hwc,jw->ijc", down.float(), torch.from_numpy(picture).float(), right.float()
+    )
     smaller: NDArray[np.uint8] = mixed.round().to(torch.uint8).numpy()
     return smaller
 
@@ -191,7 +243,11 @@ def _bitrate(path: str) -> float | None:
     """Return the kbit/s of the file with all its streams; None if its duration is unknown."""
     with VideoReader(path) as reader:
         length = reader.info.duration
-    return 8e-3 * os.path.getsize(path) / float(length) if length and os.path.isfile(path) else None
+    return (
+        8e-3 * os.path.getsize(path) / float(length)
+        if length and os.path.isfile(path)
+        else None
+    )
 
 
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
@@ -217,5 +273,7 @@ def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
 def _in_words(value: Any) -> str:
     if isinstance(value, EncoderOptions):
         parts = asdict(value).items()
-        return " ".join(f"{name}={part}" for name, part in parts if part not in (None, False, 0, {}))
+        return " ".join(
+            f"{name}={part}" for name, part in parts if part not in (None, False, 0, {})
+        )
     return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)

@@ -39,7 +39,8 @@ class Row:
     reference: Values = field(default_factory=dict)
     weights: str = ""
     verdict: Verdict = ""
-    count: int = 0  # pictures that the measured values are means over; 0 if they aren't such means
+    # pictures that the measured values are means over; 0 if they aren't such means
+    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ class ClipMetrics:
     @property
     def means(self) -> Values:
         """The mean of every metric over the frames, by `mean_of_frames`."""
-        return {metric: mean_of_frames(values) for metric, values in self.frames.items()}
+        return {
+            metric: mean_of_frames(values) for metric, values in self.frames.items()
+        }
 
     def reported(self, metric: str) -> list[float]:
         """Return one metric by frame, rounded as everywhere."""
@@ -106,14 +109,19 @@ class Result:
     notes: tuple[str, ...] = ()  # remarks on this run for a reader
     source: str = ""  # where the reference values were published
     clips: tuple[ClipMetrics, ...] = ()  # the measurements that the rows are means over
-    names: Mapping[str, str] = field(default_factory=dict)  # a clip's system -> its title in the rows
+    # a clip's system -> its title in the rows
+    names: Mapping[str, str] = field(default_factory=dict)
     column: str = ""  # the setting that the clips' columns stand for: "sigma"
     plots: tuple[Plot, ...] = ()  # where a paper has a figure
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of all metrics, in order of appearance."""
-        return tuple(dict.fromkeys(name for row in self.rows for name in (*row.measured, *row.reference)))
+        return tuple(
+            dict.fromkeys(
+                name for row in self.rows for name in (*row.measured, *row.reference)
+            )
+        )
 
     @property
     def differing(self) -> tuple[Row, ...]:
@@ -121,24 +129,35 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return `version` and the fields as JSON values; a value that isn't finite is None."""
-        return {"version": RESULT_VERSION} | {name: _as_json(value) for name, value in vars(self).items()}
+        return {"version": RESULT_VERSION} | {
+            name: _as_json(value) for name, value in vars(self).items()
+        }
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return (
+            json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+            + "\n"
+        )
 
     def to_csv(self) -> str:
         """Return one CSV line per row, with columns psnr, psnr_published, ... per metric, empty without
         value.
         """
         # a column of each metric beside its reference
-        names = [column for metric in self.metrics for column in (metric, f"{metric}_{self.against}")]
+        names = [
+            column
+            for metric in self.metrics
+            for column in (metric, f"{metric}_{self.against}")
+        ]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["system", "on", "weights", *names, "verdict", "count"])
         for row in self.rows:
             sides = row.measured, row.reference
             values = [side.get(metric, "") for metric in self.metrics for side in sides]
-            writer.writerow([row.system, row.on, row.weights, *values, row.verdict, row.count or ""])
+            writer.writerow(
+                [row.system, row.on, row.weights, *values, row.verdict, row.count or ""]
+            )
         return stream.getvalue()
 
 
@@ -150,13 +169,17 @@ def mean_of_frames(values: Iterable[float]) -> float:
 
 def psnr_of_mean(psnrs: Iterable[float]) -> float:
     """Return the PSNR in dB of the mean squared error over frames; infinite if all equal their references."""
-    error = fmean(10 ** (-value / 10) for value in psnrs)  # in squares of the data range
+    # in squares of the data range
+    error = fmean(10 ** (-value / 10) for value in psnrs)
     return -10 * math.log10(error) if error else math.inf
 
 
 def rounded(values: Values) -> dict[str, float]:
     """Round metrics as they are reported everywhere: PSNR to 0.001 dB, SSIM to 0.00001."""
-    return {name: round(value, DECIMALS.get(name.partition("_")[0], 4)) for name, value in values.items()}
+    return {
+        name: round(value, DECIMALS.get(name.partition("_")[0], 4))
+        for name, value in values.items()
+    }
 
 
 def _as_json(value: Any) -> Any:
@@ -164,7 +187,9 @@ def _as_json(value: Any) -> Any:
         # frames are rounded as the rows are, pictures left out
         frames = {metric: value.reported(metric) for metric in value.frames}
         parts = vars(value) | {"frames": frames}
-        return plain({name: part for name, part in parts.items() if name != "comparison"})
+        return plain(
+            {name: part for name, part in parts.items() if name != "comparison"}
+        )
     if isinstance(value, tuple):
         return [_as_json(item) for item in value]
     return plain(vars(value) if isinstance(value, Row | Plot) else value)
@@ -214,10 +239,16 @@ def with_unique_labels(systems: Sequence[System]) -> list[System]:
     """
 
     def clash(one: System, other: System) -> bool:
-        same_set = one.test_set == other.test_set or not (one.test_set and other.test_set)
+        same_set = one.test_set == other.test_set or not (
+            one.test_set and other.test_set
+        )
         return one.weights == other.weights and one.source != other.source and same_set
 
     def labelled(one: System) -> System:
-        return replace(one, label=one.source) if any(clash(one, other) for other in systems) else one
+        return (
+            replace(one, label=one.source)
+            if any(clash(one, other) for other in systems)
+            else one
+        )
 
     return list(map(labelled, systems))

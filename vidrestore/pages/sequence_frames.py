@@ -37,7 +37,9 @@ def timed_frames(path: str) -> Iterator[tuple[float, Tensor]]:
 
 def picture_of(frame: Frame, video: VideoInfo) -> Tensor:
     """Return a decoded frame as (3, H, W) uint8 R, G, B, without alpha."""
-    planes = planes_to_grey(frame.planes[: video.format.plane_count - video.format.alpha], video.format)
+    planes = planes_to_grey(
+        frame.planes[: video.format.plane_count - video.format.alpha], video.format
+    )
     return eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height))
 
 

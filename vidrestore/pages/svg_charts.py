@@ -48,7 +48,9 @@ def plot(
     # the range of the values, a little widened
     scale = math.log if logarithmic else float
     scaled_ends = scale(ends[0]), scale(ends[1])
-    values = [value for _, curve in curves.values() for value in curve if math.isfinite(value)] or [0.0]
+    values = [
+        value for _, curve in curves.values() for value in curve if math.isfinite(value)
+    ] or [0.0]
     low, high = _bounds(min(values), max(values))
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -62,9 +64,13 @@ def plot(
             f'<line class="grid" x1="{PLOT_LEFT}" x2="{WIDTH - PLOT_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         )
         value = low + share * (high - low)
-        parts.append(f'<text x="{PLOT_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
+        parts.append(
+            f'<text x="{PLOT_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>'
+        )
     parts.append(f'<text x="{PLOT_LEFT}" y="{HEIGHT - 6}">{axis}{ends[0]:g}</text>')
-    parts.append(f'<text x="{WIDTH - PLOT_RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{ends[1]:.10g}</text>')
+    parts.append(
+        f'<text x="{WIDTH - PLOT_RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{ends[1]:.10g}</text>'
+    )
     parts.append(
         f'<text x="{(PLOT_LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(unit)}</text>'
     )
@@ -85,7 +91,12 @@ def plot(
     return "".join(parts) + "</svg>"
 
 
-def picture(title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: Ends, axis: str) -> str:
+def picture(
+    title: str,
+    plots: Sequence[tuple[str, str, Mapping[str, Curve]]],
+    ends: Ends,
+    axis: str,
+) -> str:
     """Return an SVG file with plots (title, unit, curves) below each other over the same positions, with
     legends.
     """
@@ -101,8 +112,12 @@ def picture(title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], e
             f'<tspan dx="12" fill="{COLOURS[at % len(COLOURS)]}">{escape(curve)}</tspan>'
             for at, curve in enumerate(curves)
         )
-        parts.append(f'<text x="{PLOT_LEFT}" y="{row * ROW + 16}">{escape(name)}{"".join(names)}</text>')
-        place = f' x="0" y="{row * ROW + ROW - HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+        parts.append(
+            f'<text x="{PLOT_LEFT}" y="{row * ROW + 16}">{escape(name)}{"".join(names)}</text>'
+        )
+        place = (
+            f' x="0" y="{row * ROW + ROW - HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+        )
         parts.append(plot(name, unit, curves, ends, axis, place))
     return "\n".join(parts) + "\n</svg>\n"
 

@@ -59,13 +59,19 @@ def variants_of(suggestion: Suggestion) -> list[Variant]:
     sure_tasks = suggestion.tasks("yes") or suggestion.tasks("maybe")[:1] or ["denoise"]
     tasks = [task for task in suggestion.tasks("yes", "maybe") if task != "sr"]
     sure_tasks = [task for task in sure_tasks if task != "sr"] or ["denoise"]
-    variants = [Variant(()), *(Variant(tuple(sure_tasks), strength) for strength in STRENGTHS)]
+    variants = [
+        Variant(()),
+        *(Variant(tuple(sure_tasks), strength) for strength in STRENGTHS),
+    ]
     variants += [Variant((task,)) for task in tasks]
     return list(dict.fromkeys(variants))
 
 
 def write_sheet(
-    path: str, suggestion: Suggestion, places: Sequence[Place], options: RestoreOptions | None = None
+    path: str,
+    suggestion: Suggestion,
+    places: Sequence[Place],
+    options: RestoreOptions | None = None,
 ) -> list[str]:
     """Write a sheet, a row for each place and a column for each variant, and return the variants' names.
     Raises MediaError if it can't be written.
@@ -77,10 +83,14 @@ def write_sheet(
     options = options or RestoreOptions()
     rows = []
     for place in places:
-        rows.append([_picture(place, variant, video, options, load) for variant in variants])
+        rows.append(
+            [_picture(place, variant, video, options, load) for variant in variants]
+        )
     # a page, or one picture of all
     if Path(path).suffix.lower() == ".html":
-        content = "\n".join(_page(suggestion, variants, rows)).encode("utf-8", "backslashreplace")
+        content = "\n".join(_page(suggestion, variants, rows)).encode(
+            "utf-8", "backslashreplace"
+        )
     else:
         margins = ((0, GAP), (0, GAP), (0, 0))
         lines = []
@@ -95,19 +105,28 @@ def write_sheet(
 def check_sheet(path: str, source: str, *, overwrite: bool) -> None:
     """Raise OptionError unless a sheet can have this name, MediaError if it is in use (`check_output`)."""
     if Path(path).suffix.lower() not in (".html", ".png"):
-        raise OptionError(f"`sheet={path}`: expected a name that ends with .html or .png")
+        raise OptionError(
+            f"`sheet={path}`: expected a name that ends with .html or .png"
+        )
     check_output(path, Source(source).files, overwrite=overwrite, option="sheet")
 
 
 def _picture(
-    place: Place, variant: Variant, video: VideoInfo, options: RestoreOptions, load: LoadedSteps
+    place: Place,
+    variant: Variant,
+    video: VideoInfo,
+    options: RestoreOptions,
+    load: LoadedSteps,
 ) -> NDArray[np.uint8]:
     """Return the crop (H, W, 3) of the middle frame of a place, restored with its neighbours."""
     # as much of the place as shows the effect
     frames, small = cropped(place.frames, video, LARGEST_PLACE)
     frame = frames[place.middle]
     if variant.tasks:
-        steps = [Step(task, replace(options, strength=variant.strength)) for task in variant.tasks]
+        steps = [
+            Step(task, replace(options, strength=variant.strength))
+            for task in variant.tasks
+        ]
         work = Steps(steps, [load(step) for step in steps], small)
         with closing(work.frames(iter(frames), work.first.timeline([]))) as restored:
             frame = next(islice(restored, place.middle, None))
@@ -129,14 +148,21 @@ def cropped(
     width = min(size[1], video.width)
     top = (video.height - height) // 2 // rows * rows
     left = (video.width - width) // 2 // columns * columns
-    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
-    corners = [pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)]
+    sizes = [
+        pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)
+    ]
+    corners = [
+        pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)
+    ]
     areas = []
     for (y, x), (h, w) in zip(corners, sizes, strict=True):
         areas.append((slice(y, y + h), slice(x, x + w)))
 
     def crop(planes: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        return tuple(np.ascontiguousarray(plane[area]) for plane, area in zip(planes, areas, strict=True))
+        return tuple(
+            np.ascontiguousarray(plane[area])
+            for plane, area in zip(planes, areas, strict=True)
+        )
 
     crops = []
     for frame in frames:
@@ -146,7 +172,9 @@ def cropped(
 
 
 def _page(
-    suggestion: Suggestion, variants: Sequence[Variant], rows: Sequence[Sequence[NDArray[np.uint8]]]
+    suggestion: Suggestion,
+    variants: Sequence[Variant],
+    rows: Sequence[Sequence[NDArray[np.uint8]]],
 ) -> Iterator[str]:
     """Yield the lines of a page without external files."""
     path = suggestion.info.path
@@ -155,16 +183,24 @@ def _page(
     yield f'<meta name="viewport" content="width=device-width"><style>{SHEET_STYLE}</style>'
     yield f"<h1>{escape(path)}</h1><ul>"
     yield from (
-        f"<li>{entry.name}: {entry.verdict}. {escape(entry.reason)}</li>" for entry in suggestion.findings
+        f"<li>{entry.name}: {entry.verdict}. {escape(entry.reason)}</li>"
+        for entry in suggestion.findings
     )
     yield "</ul>"
     for number, row in enumerate(rows, 1):
         yield f"<h2>Place {number} of {len(rows)}</h2><section>"
         for variant, picture in zip(variants, row, strict=True):
-            line = command_line(path, variant.tasks, variant.strength) if variant.tasks else ""
+            line = (
+                command_line(path, variant.tasks, variant.strength)
+                if variant.tasks
+                else ""
+            )
             # browsers break lines after hyphens
             words = (escape(word) for word in line.split(" "))
-            code = " ".join(f"<span>{word}</span>" if word.startswith("--") else word for word in words)
+            code = " ".join(
+                f"<span>{word}</span>" if word.startswith("--") else word
+                for word in words
+            )
             code = f"<br><code>{code}</code>" if line else ""
             yield f'<figure><img alt="" src="{data_uri(picture)}">'
             yield f"<figcaption>{variant.name}{code}</figcaption></figure>"

@@ -43,13 +43,18 @@ class ByteQueue(Generic[T]):
         self._changed = threading.Condition()
         self.closed = threading.Event()  # the consumer wants no more items
         self._ended = False  # the producer has put its last item
-        self._error: BaseException | None = None  # the producer's, raised after that item
+        # the producer's, raised after that item
+        self._error: BaseException | None = None
 
     def put(self, item: T, size: int) -> bool:
         """Wait for room and add `item` of `size` bytes; return False if the consumer has closed the queue."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.closed.is_set() or not self._items or self.held + size <= self.limit
+                lambda: (
+                    self.closed.is_set()
+                    or not self._items
+                    or self.held + size <= self.limit
+                )
             )
             if self.closed.is_set():
                 return False
@@ -75,7 +80,9 @@ class ByteQueue(Generic[T]):
         """Yield items as they come, then raise the producer's error, if it had one."""
         while True:
             with self._changed:
-                while not self._changed.wait_for(lambda: self._items or self._ended, LOOK):
+                while not self._changed.wait_for(
+                    lambda: self._items or self._ended, LOOK
+                ):
                     report_progress()
                 if not self._items:
                     break
@@ -95,7 +102,9 @@ def report_progress() -> None:
         HERE.meter.look()
 
 
-def frames_ahead(frames: Iterable[Frame], *, on_gpu: bool = False) -> closing[Generator[Frame]]:
+def frames_ahead(
+    frames: Iterable[Frame], *, on_gpu: bool = False
+) -> closing[Generator[Frame]]:
     """Return a context of the same frames, produced a few ahead, or two clips beside a GPU."""
     limit = GPU_QUEUE_BYTES if on_gpu else QUEUE_BYTES
     return closing(buffered(frames, limit, lambda frame: frame.nbytes))
@@ -143,12 +152,19 @@ def _produce(
     queue.end(error)
 
 
-def at_once(work: Callable[[T], R], items: Iterable[T], most: int, workers: int) -> Generator[R]:
+def at_once(
+    work: Callable[[T], R], items: Iterable[T], most: int, workers: int
+) -> Generator[R]:
     """`map` of `work` by workers of its own, `most` items at once: results in the order of `items`, which are
     read at most `most` + 1 ahead of the results. `work` runs in a worker, which can deal parts of it to the
     others (`cores.dealt`), as can what makes the items.
     """
-    pending, stop, trim, trimmed = deque[Future[R]](), threading.Event(), find_trim(), time.monotonic()
+    pending, stop, trim, trimmed = (
+        deque[Future[R]](),
+        threading.Event(),
+        find_trim(),
+        time.monotonic(),
+    )
     deal = Deal(work, most, stop, HERE.meter)
     with one_thread(), Crew(workers) as crew:
         crew.begin(deal)

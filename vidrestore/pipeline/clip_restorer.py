@@ -66,11 +66,21 @@ class ClipRestorer:
     Alpha passes through, or is enlarged bicubically.
     """
 
-    def __init__(self, task: str, restorer: Restorer, video: VideoInfo, options: RestoreOptions) -> None:
-        self.task, self.restorer, self.video, self.options = task, restorer, video, options
+    def __init__(
+        self, task: str, restorer: Restorer, video: VideoInfo, options: RestoreOptions
+    ) -> None:
+        self.task, self.restorer, self.video, self.options = (
+            task,
+            restorer,
+            video,
+            options,
+        )
         self.keeps_noise = task in TASKS and TASKS[task].keeps_noise
         # frames of a clip, and those that neighbouring clips share
-        self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
+        self.length, self.overlap = (
+            restorer.clip_length(video.height, video.width),
+            restorer.facts.overlap,
+        )
         self.threads = threads_for(options.threads)
         self.device = torch.device(restorer.facts.device)
         self.conversion: PlaneConversion | RgbConversion = (
@@ -82,7 +92,8 @@ class ClipRestorer:
         sigma = None if options.sigma == "auto" else options.sigma
         # the noise to restore with: 0 if the restorer takes none, None if it is measured
         self.sigma = sigma if restorer.facts.needs_sigma else 0.0
-        self.retried = 0  # clips with NaN or infinity in half precision, restored again in fp32
+        # clips with NaN or infinity in half precision, restored again in fp32
+        self.retried = 0
         self.share = 1.0  # of a frame's work, if there are several steps
         self._counting = Lock()
 
@@ -93,7 +104,11 @@ class ClipRestorer:
     def work(self, timeline: Timeline) -> int:
         """Return how many frames are computed for a finished timeline: those that clips share, twice."""
         once = self.restorer.facts.cached
-        return len(timeline.pts) if once else sum(clip.stop - clip.first for clip in timeline.clips)
+        return (
+            len(timeline.pts)
+            if once
+            else sum(clip.stop - clip.first for clip in timeline.clips)
+        )
 
     def plan_after(self, plan: Plan) -> Plan:
         """Return the plan of this step from the finished plan of the first one. Noise that isn't given is
@@ -105,10 +120,14 @@ class ClipRestorer:
         clips = [Clip(first, stop, sigmas) for first, stop in bounds]
         if self.sigma is None:
             clips = [plan.timeline.with_noise(clip) for clip in clips]
-        timeline = replace(plan.timeline, length=self.length, overlap=self.overlap, clips=clips)
+        timeline = replace(
+            plan.timeline, length=self.length, overlap=self.overlap, clips=clips
+        )
         return replace(plan, timeline=timeline)
 
-    def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
+    def frames(
+        self, clips: Iterator[PlannedClip], span: Bounds | None = None
+    ) -> Generator[Frame]:
         """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as
         in a complete run.
 
@@ -128,10 +147,16 @@ class ClipRestorer:
     def _uploading(self, clips: Iterator[EdgedClip]) -> Generator[EdgedClip]:
         """Yield the clips, each on its way to the device while earlier ones are restored."""
         uploads = (
-            None if self.device.type == "cpu" else Uploads(self.device, colour_planes(self.video.format))
+            None
+            if self.device.type == "cpu"
+            else Uploads(self.device, colour_planes(self.video.format))
         )
         for edged in clips:
-            yield edged._replace(upload=uploads.send(edged.clip.first, edged.frames)) if uploads else edged
+            yield (
+                edged._replace(upload=uploads.send(edged.clip.first, edged.frames))
+                if uploads
+                else edged
+            )
             del edged
 
     def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
@@ -169,7 +194,10 @@ class ClipRestorer:
             )
         (first, stop), (fade_in, fade_out) = self._bounds(edged)
         count = max(fade_in, fade_out) - first
-        return ((first, first + count), restored[:count]), ((first + count, stop), restored[count:])
+        return ((first, first + count), restored[:count]), (
+            (first + count, stop),
+            restored[count:],
+        )
 
     def _bounds(self, edged: EdgedClip) -> tuple[Bounds, Bounds]:
         """Return the frames of a clip to restore; of them, where the fade from the clip before ends and where
@@ -186,10 +214,14 @@ class ClipRestorer:
         stop = clip.stop - (radius if edged.after < clip.stop else 0)
         return (first, stop), (first, stop)
 
-    def _restored(self, edged: EdgedClip, precision: str | None) -> list[Restored] | None:
+    def _restored(
+        self, edged: EdgedClip, precision: str | None
+    ) -> list[Restored] | None:
         """Return the restored frames of a clip; None if one holds NaN or infinity."""
         clip, frames = edged.clip, edged.frames
-        samples = Samples(frames, self.video.format, edged.upload.result() if edged.upload else None)
+        samples = Samples(
+            frames, self.video.format, edged.upload.result() if edged.upload else None
+        )
         (first, stop), (fade_in, fade_out) = self._bounds(edged)
         keep = (first - clip.first, stop - clip.first)
         restored: list[Restored] = []
@@ -198,23 +230,32 @@ class ClipRestorer:
                 return None
             index = first + len(restored)
             sources = frames[index - clip.first :][: len(planes[0])]
-            restored += self._restored_frames(sources, planes, fade_in - index, fade_out - index)
+            restored += self._restored_frames(
+                sources, planes, fade_in - index, fade_out - index
+            )
         return restored
 
-    def _restored_frames(self, frames: list[Frame], planes: Planes, first: int, stop: int) -> list[Restored]:
+    def _restored_frames(
+        self, frames: list[Frame], planes: Planes, first: int, stop: int
+    ) -> list[Restored]:
         """Return restored frames. Those in [first, stop) get samples of the source's format; the others,
         which are cross-faded, stay in floats.
         """
         first = max(0, first)
         stop = max(first, min(stop, len(frames)))
-        step = 1 if self.device.type == "cpu" else len(frames)  # from a device by one copy per plane
+        # from a device by one copy per plane
+        step = 1 if self.device.type == "cpu" else len(frames)
         results: list[Restored] = []
         for start in range(first, stop, step):
             part = slice(start, min(start + step, stop))
-            stacks = stored_samples((plane[part] for plane in planes), self.video.format)
+            stacks = stored_samples(
+                (plane[part] for plane in planes), self.video.format
+            )
             results += map(self._with_samples, frames[part], zip(*stacks, strict=True))
         floats = []
-        for index in (index for index in range(len(frames)) if not first <= index < stop):
+        for index in (
+            index for index in range(len(frames)) if not first <= index < stop
+        ):
             # a view would hold the memory of the clip
             copies = tuple(plane[index].clone() for plane in planes)
             floats.append(Restored(frames[index], copies))
@@ -224,16 +265,21 @@ class ClipRestorer:
         """Return a frame with restored planes, and its alpha at their size."""
         pixels = self.video.format
         alpha = (
-            enlarged_samples(plane, pixels, self.scale) for plane in frame.planes[colour_planes(pixels) :]
+            enlarged_samples(plane, pixels, self.scale)
+            for plane in frame.planes[colour_planes(pixels) :]
         )
         planes, loss = (*planes, *alpha), frame.loss if self.keeps_noise else (0.0, 0.0)
-        return Restored(replace(frame, planes=planes, real_rows=None, steps=(), loss=loss))
+        return Restored(
+            replace(frame, planes=planes, real_rows=None, steps=(), loss=loss)
+        )
 
     def _finished(self, item: Restored) -> Frame:
         """Return a frame with samples of the source's format."""
         if item.planes is None:
             return item.frame
-        return self._with_samples(item.frame, stored_samples(item.planes, self.video.format)).frame
+        return self._with_samples(
+            item.frame, stored_samples(item.planes, self.video.format)
+        ).frame
 
     def _too_large(self, clip: Clip) -> VidRestoreError:
         """Return the error for a clip that a device has too little memory for, with smaller tiles, if the
@@ -245,8 +291,16 @@ class ClipRestorer:
             rows, columns = restorer.tile_size(height, width)
             tile = max(rows, columns)
             where = f"{self.device} for tiles of {tile} pixels"
-            fitting = memory_for(self.device) * rows * columns // restorer.memory(height, width)
-            smaller = max(LEAST_TILE, min(tile // 2, math.isqrt(fitting)) // LEAST_TILE * LEAST_TILE)
+            fitting = (
+                memory_for(self.device)
+                * rows
+                * columns
+                // restorer.memory(height, width)
+            )
+            smaller = max(
+                LEAST_TILE,
+                min(tile // 2, math.isqrt(fitting)) // LEAST_TILE * LEAST_TILE,
+            )
             way_out = f"give `tile={smaller}`" if tile > LEAST_TILE else way_out
         return VidRestoreError(
             f"{_named(clip)}: {restorer.facts.name} ran out of memory on {where}; {way_out}"
@@ -263,7 +317,9 @@ def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
     lookahead = next(clips, None)
     while lookahead is not None:
         (clip, frames), lookahead = lookahead, next(clips, None)
-        yield EdgedClip(clip, frames, before, lookahead[0].first if lookahead else clip.stop)
+        yield EdgedClip(
+            clip, frames, before, lookahead[0].first if lookahead else clip.stop
+        )
         del frames
         before = clip.stop
 

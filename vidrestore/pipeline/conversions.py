@@ -50,7 +50,8 @@ from vidrestore.working import steps
 
 # Stored samples on their way to a device, as integers and each frame once, and back
 
-Stacks = tuple[Tensor, ...]  # (T, h, w) of each plane, stored samples; those of 16 bits in int16
+# (T, h, w) of each plane, stored samples; those of 16 bits in int16
+Stacks = tuple[Tensor, ...]
 
 
 @dataclass
@@ -80,24 +81,33 @@ class Uploads:
     def __init__(self, device: torch.device, planes: int) -> None:
         self.device, self.planes = device, planes
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._last: tuple[int, Stacks] | None = None  # the stop of the last clip, and its samples
+        # the stop of the last clip, and its samples
+        self._last: tuple[int, Stacks] | None = None
 
     def send(self, first: int, frames: list[Frame]) -> Upload:
         """Begin to copy frames `first` and on; free those of the last clip that are not needed any more."""
         shared = 0
         if self._last is not None and self._last[0] > first:
             shared = min(self._last[0] - first, len(self._last[1][0]))
-        stacks = tuple(self._copy(plane, frames[shared:], shared) for plane in range(self.planes))
+        stacks = tuple(
+            self._copy(plane, frames[shared:], shared) for plane in range(self.planes)
+        )
         self._last = first + len(frames), stacks
         return Upload(stacks, self.stream.record_event() if self.stream else None)
 
     def _copy(self, plane: int, frames: list[Frame], shared: int) -> Tensor:
         with torch.cuda.stream(self.stream):  # does nothing without a stream
-            overlap = self._last[1][plane][-shared:] if self._last is not None and shared else None
+            overlap = (
+                self._last[1][plane][-shared:]
+                if self._last is not None and shared
+                else None
+            )
             if not frames and overlap is not None:
                 return overlap
             samples = np.stack([frame.planes[plane] for frame in frames])
-            stack = torch.from_numpy(samples.view(np.int16) if samples.dtype == np.uint16 else samples)
+            stack = torch.from_numpy(
+                samples.view(np.int16) if samples.dtype == np.uint16 else samples
+            )
             if self.stream is not None:
                 stack = stack.pin_memory()
             copy = stack.to(self.device, non_blocking=True)
@@ -124,10 +134,20 @@ class Samples(NamedTuple):
         planes, rows = self.grey(), [frame.real_rows for frame in self.frames]
         step = 1 + any(frame.second for frame in self.frames)
         if step == 2:
-            frames = [replace(frame, planes=frame.second or frame.planes) for frame in self.frames]
+            frames = [
+                replace(frame, planes=frame.second or frame.planes)
+                for frame in self.frames
+            ]
             pairs = zip(planes, Samples(frames, self.pixels, None).grey(), strict=True)
-            planes = tuple(torch.stack((one, other.to(one.device)), 1).flatten(0, 1) for one, other in pairs)
-            rows = [parity for row in rows for parity in (row, None if row is None else 1 - row)]
+            planes = tuple(
+                torch.stack((one, other.to(one.device)), 1).flatten(0, 1)
+                for one, other in pairs
+            )
+            rows = [
+                parity
+                for row in rows
+                for parity in (row, None if row is None else 1 - row)
+            ]
         return woven(planes, rows, sigma, int(self.pixels.family == "rgb"), step)
 
 
@@ -136,16 +156,25 @@ def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
     stack = np.empty((len(planes), *planes[0].shape), np.float32)
     for target, plane in zip(stack, planes, strict=True):
         target[...] = plane
-    return torch.from_numpy(stack if unit == 1 else np.divide(stack, np.float32(unit), out=stack))
+    return torch.from_numpy(
+        stack if unit == 1 else np.divide(stack, np.float32(unit), out=stack)
+    )
 
 
 def floats(stacks: Iterable[Tensor], unit: float) -> tuple[Tensor, ...]:
     """Return stacks of stored samples as float32 on the 0-255 scale; `unit` is that of `PixelFormat`."""
-    integers = (stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack for stack in stacks)
-    return tuple(stack.to(torch.float32, copy=True).mul_(1 / unit) for stack in integers)
+    integers = (
+        stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack
+        for stack in stacks
+    )
+    return tuple(
+        stack.to(torch.float32, copy=True).mul_(1 / unit) for stack in integers
+    )
 
 
-def stored_samples(planes: Iterable[Tensor], pixels: PixelFormat) -> tuple[NDArray[Any], ...]:
+def stored_samples(
+    planes: Iterable[Tensor], pixels: PixelFormat
+) -> tuple[NDArray[Any], ...]:
     """Convert planes on the 0-255 scale to arrays of the samples that the format stores.
 
     From a GPU they are copied to pinned memory, which the bus writes to at its full speed, all together.
@@ -153,12 +182,17 @@ def stored_samples(planes: Iterable[Tensor], pixels: PixelFormat) -> tuple[NDArr
     stacks = list(grey_to_stored(list(planes), pixels))
     if stacks[0].device.type == "cuda":
         device, sent = stacks[0].device, stacks
-        stacks = [torch.empty(stack.shape, dtype=stack.dtype, pin_memory=True) for stack in sent]
+        stacks = [
+            torch.empty(stack.shape, dtype=stack.dtype, pin_memory=True)
+            for stack in sent
+        ]
         for stack, samples in zip(stacks, sent, strict=True):
             stack.copy_(samples, non_blocking=True)
         torch.cuda.current_stream(device).synchronize()
     arrays = (stack.cpu().numpy() for stack in stacks)
-    return tuple(array.view(np.uint16) if 8 < pixels.depth <= 16 else array for array in arrays)
+    return tuple(
+        array.view(np.uint16) if 8 < pixels.depth <= 16 else array for array in arrays
+    )
 
 
 def all_finite(planes: tuple[Tensor, ...]) -> bool:
@@ -168,7 +202,8 @@ def all_finite(planes: tuple[Tensor, ...]) -> bool:
 
 # What a restorer takes, and planes again
 
-CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
+# bytes for the float samples of all clips that are restored at once
+CLIPS_MEMORY = 600 << 20
 COPIES = 4  # a clip's float samples while it is restored: in, out, and the model's sums
 # bytes of RGB that a device converts at once, or one over the share of its memory: a step takes as long for
 # few samples as for many
@@ -187,8 +222,10 @@ class Changes:
     total: float = 0.0  # of the frames' mean absolute changes in grey levels
     # of frames that were searched for motion blur, its length in pixels if it was undone, else 0
     shakes: tuple[float, ...] = ()
-    hopeless: int = 0  # of these frames, blurred and unchanged, since no kernel is believable
-    specks: tuple[int, ...] = ()  # of frames that were searched for dust, how many were found
+    # of these frames, blurred and unchanged, since no kernel is believable
+    hopeless: int = 0
+    # of frames that were searched for dust, how many were found
+    specks: tuple[int, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -198,7 +235,11 @@ class Changes:
     @property
     def details(self) -> dict[str, float]:
         """The changes as values of the last event."""
-        values = {"frames": self.frames, "unchanged": self.unchanged, "mean": round(self.mean, 3)}
+        values = {
+            "frames": self.frames,
+            "unchanged": self.unchanged,
+            "mean": round(self.mean, 3),
+        }
         undone = [length for length in self.shakes if length]
         shake = {
             "undone": len(undone),
@@ -223,7 +264,9 @@ class PlaneConversion:
     changes = Changes()  # not counted
     scale: Scale = 1
 
-    def __init__(self, restorer: PlaneRestorer, video: VideoInfo, options: RestoreOptions) -> None:
+    def __init__(
+        self, restorer: PlaneRestorer, video: VideoInfo, options: RestoreOptions
+    ) -> None:
         self.restorer, self.pixels, self.grain = restorer, video.format, options.grain
         self.quality = options.quality
         self.size = video.height, video.width
@@ -233,17 +276,23 @@ class PlaneConversion:
 
     def at_once(self, threads: int) -> AtOnce:
         """Return how many clips to restore at once while memory lasts; parts of them take little."""
-        planes = (self.pixels.plane_size(plane, *self.size) for plane in range(self.pixels.plane_count))
+        planes = (
+            self.pixels.plane_size(plane, *self.size)
+            for plane in range(self.pixels.plane_count)
+        )
         samples = self.restorer.facts.clip * sum(map(math.prod, planes))
         return AtOnce(min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)), threads)
 
-    def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
+    def restored(
+        self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None
+    ) -> Iterable[Planes]:
         """Return the planes of all frames of a clip, restored together.
 
         Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
         """
         is_woven = self._weaves(clip, samples)
-        stages = steps(("source", "restored"), (is_woven, 1))  # weaving takes about as long as denoising
+        # weaving takes about as long as denoising
+        stages = steps(("source", "restored"), (is_woven, 1))
         next(stages)
         source = samples.woven(clip.sigma) if is_woven else samples.grey()
         next(stages)
@@ -257,24 +306,34 @@ class PlaneConversion:
         if self.pixels.family != "rgb" or not any(clip.sigma):
             restored = restore(source, clip.sigma)
         else:
-            levels = tuple(level * norm for level, norm in zip(clip.sigma, OPPONENT_NORMS, strict=True))
+            levels = tuple(
+                level * norm
+                for level, norm in zip(clip.sigma, OPPONENT_NORMS, strict=True)
+            )
             restored = opponent_to_rgb(restore(rgb_to_opponent(source), levels))
         if all(frame.steps for frame in samples.frames):
             restored = self._within_steps(clip, samples.frames, source, restored)
         mixed = zip(source, restored, self.strengths, strict=True)
         planes: Planes = tuple(
-            after if strength == 1 else before.lerp(after, strength) for before, after, strength in mixed
+            after if strength == 1 else before.lerp(after, strength)
+            for before, after, strength in mixed
         )
         if self.grain:
-            planes = with_grain(planes, self.grain, clip.first, colour=self.pixels.family == "yuv")
+            planes = with_grain(
+                planes, self.grain, clip.first, colour=self.pixels.family == "yuv"
+            )
         return [planes]
 
     def _weaves(self, clip: Clip, samples: Samples) -> bool:
         """Return True if fields are woven: by default only if the clip is denoised, which takes longer."""
         interpolated = any(frame.real_rows is not None for frame in samples.frames)
-        return interpolated and self.quality in (("best", "default") if any(clip.sigma) else ("best",))
+        return interpolated and self.quality in (
+            ("best", "default") if any(clip.sigma) else ("best",)
+        )
 
-    def _within_steps(self, clip: Clip, frames: list[Frame], source: Planes, restored: Planes) -> Planes:
+    def _within_steps(
+        self, clip: Clip, frames: list[Frame], source: Planes, restored: Planes
+    ) -> Planes:
         """Return restored planes within the steps of their frames, where only a loss was removed: noise came
         before the coder.
         """
@@ -290,7 +349,9 @@ class PlaneConversion:
 BLOCK = 8  # side of a JPEG's blocks
 
 
-def within_steps(decoded: Tensor, restored: Tensor, steps: Sequence[NDArray[Any]]) -> Tensor:
+def within_steps(
+    decoded: Tensor, restored: Tensor, steps: Sequence[NDArray[Any]]
+) -> Tensor:
     """Return a restored plane (T, H, W) with the DCT of each block within WITHIN of a step of the decoded's.
 
     The coder rounded the coefficients to multiples of `steps`, (8, 8) for each frame, and what lies farther
@@ -299,12 +360,26 @@ def within_steps(decoded: Tensor, restored: Tensor, steps: Sequence[NDArray[Any]
     height, width = decoded.shape[1:]
     basis = dct_dictionary(BLOCK, BLOCK**2).to(decoded.device)
     result = torch.empty_like(decoded)
-    for before, after, target, table in zip(decoded, restored, result, steps, strict=True):
+    for before, after, target, table in zip(
+        decoded, restored, result, steps, strict=True
+    ):
         limits = WITHIN * torch.from_numpy(table).flatten().to(decoded.device)
-        change = F.pad((after - before)[None], (0, -width % BLOCK, 0, -height % BLOCK), mode="replicate")[0]
-        blocks = change.unflatten(1, (-1, BLOCK)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
-        correction = (blocks.flatten(2) @ basis).clamp(-limits, limits) @ basis.mT  # (rows, columns, 64)
-        change = correction.unflatten(2, (BLOCK, BLOCK)).transpose(1, 2).flatten(2).flatten(0, 1)
+        change = F.pad(
+            (after - before)[None],
+            (0, -width % BLOCK, 0, -height % BLOCK),
+            mode="replicate",
+        )[0]
+        blocks = (
+            change.unflatten(1, (-1, BLOCK)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
+        )
+        # (rows, columns, 64)
+        correction = (blocks.flatten(2) @ basis).clamp(-limits, limits) @ basis.mT
+        change = (
+            correction.unflatten(2, (BLOCK, BLOCK))
+            .transpose(1, 2)
+            .flatten(2)
+            .flatten(0, 1)
+        )
         torch.add(before, change[:height, :width], out=target)
     return result
 
@@ -317,14 +392,21 @@ class RgbConversion:
     they are keep their samples.
     """
 
-    def __init__(self, restorer: RgbRestorer, video: VideoInfo, options: RestoreOptions) -> None:
+    def __init__(
+        self, restorer: RgbRestorer, video: VideoInfo, options: RestoreOptions
+    ) -> None:
         self.restorer, self.video, self.strength = restorer, video, options.strength
         self.device = torch.device(restorer.facts.device)
         self.scale = output_scale(restorer.facts.scale, options, video.height)
         self.batch_bytes = max(CONVERTED, memory_for(self.device) // CONVERTED_SHARE)
         self.cache = ResultCache()
         none = torch.zeros((), device=self.device)
-        self._compared, self._unchanged, self._change, self._counting = 0, none, none, Lock()
+        self._compared, self._unchanged, self._change, self._counting = (
+            0,
+            none,
+            none,
+            Lock(),
+        )
 
     @property
     def changes(self) -> Changes:
@@ -355,8 +437,10 @@ class RgbConversion:
         size, facts = (self.video.height, self.video.width), self.restorer.facts
         part = self.restorer.part_memory(*size)
         clip = max(1, self.restorer.memory(*size) - part)
-        room = max(CPU_MEMORY - clip, CPU_MEMORY // 2)  # the clip of large frames may be one photograph
-        frames = max(1, self.restorer.clip_length(*size) - facts.overlap)  # that a clip gives
+        # the clip of large frames may be one photograph
+        room = max(CPU_MEMORY - clip, CPU_MEMORY // 2)
+        # that a clip gives
+        frames = max(1, self.restorer.clip_length(*size) - facts.overlap)
         most = self.video.frames or sys.maxsize
 
         def allowed(parts: int) -> AtOnce:
@@ -365,15 +449,27 @@ class RgbConversion:
         def at_work(choice: AtOnce) -> tuple[int, int]:
             return min(choice.parts, max(1, choice.clips) * frames, most), choice.parts
 
-        return max(map(allowed, range(1, max(1, min(threads, room // part)) + 1)), key=at_work)
+        return max(
+            map(allowed, range(1, max(1, min(threads, room // part)) + 1)), key=at_work
+        )
 
-    def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
+    def restored(
+        self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None
+    ) -> Iterable[Planes]:
         """Yield the planes of the frames `keep` of a clip, one by one; on a device several together."""
         restore = partial(
-            self.restorer.frames, keep=keep, precision=precision, first=clip.first, cache=self.cache
+            self.restorer.frames,
+            keep=keep,
+            precision=precision,
+            first=clip.first,
+            cache=self.cache,
         )
         rgb, whole = self._rgb(samples), None
-        if self.restorer.facts.takes_loss and len(rgb) == 1 and any(samples.frames[0].loss):
+        if (
+            self.restorer.facts.takes_loss
+            and len(rgb) == 1
+            and any(samples.frames[0].loss)
+        ):
             (restored,) = restore(rgb)
             if 255 * float((restored - rgb[0]).abs().mean()) >= UNCHANGED:
                 whole = self._without_loss(samples)
@@ -385,7 +481,11 @@ class RgbConversion:
             if restored.shape == rgb[places].shape:
                 self._count_changes(rgb[places], restored)
             planes = self._planes(samples, places, rgb[places], restored)
-            yield planes if whole is None else self._mixed(planes, whole, samples, rgb, restored)
+            yield (
+                planes
+                if whole is None
+                else self._mixed(planes, whole, samples, rgb, restored)
+            )
             start = places.stop
         assert start == keep[1], "as many frames as asked for"
 
@@ -396,7 +496,9 @@ class RgbConversion:
         return torch.cat([*dealt(lambda part: self._rgb_of(samples.grey(part)), parts)])
 
     def _rgb_of(self, planes: Planes) -> Tensor:
-        return yuv_to_rgb(planes, self.video.format, self.video.colour, self.video.height).to(self.device)
+        return yuv_to_rgb(
+            planes, self.video.format, self.video.colour, self.video.height
+        ).to(self.device)
 
     def _without_loss(self, samples: Samples) -> Planes:
         """Return the planes of a photograph without its loss of coding, which its restorer would amplify."""
@@ -410,33 +512,53 @@ class RgbConversion:
         return planes
 
     def _mixed(
-        self, planes: Planes, whole: Planes, samples: Samples, rgb: Tensor, restored: Tensor
+        self,
+        planes: Planes,
+        whole: Planes,
+        samples: Samples,
+        rgb: Tensor,
+        restored: Tensor,
     ) -> Planes:
         """Return a photograph's restored planes without its loss, the less the picture changed the less."""
         change = 255 * (restored - rgb).abs().mean()
         share = self.strength * (change / WHOLE_LOSS).clamp(max=1)
         sources = zip(planes, whole, samples.grey(), strict=True)
-        return tuple(plane + share * (better - before) for plane, better, before in sources)
+        return tuple(
+            plane + share * (better - before) for plane, better, before in sources
+        )
 
     def _frames_at_once(self, scale: Scale) -> int:
         """Return how many frames to convert together: one on a CPU, whose caches are small."""
         size = enlarged_size(self.video.height, self.video.width, scale)
-        return 1 if self.device.type == "cpu" else max(1, self.batch_bytes // (4 * 3 * math.prod(size)))
+        return (
+            1
+            if self.device.type == "cpu"
+            else max(1, self.batch_bytes // (4 * 3 * math.prod(size)))
+        )
 
-    def _planes(self, samples: Samples, places: slice, rgb: Tensor, pictures: Tensor) -> Planes:
+    def _planes(
+        self, samples: Samples, places: slice, rgb: Tensor, pictures: Tensor
+    ) -> Planes:
         """Return restored pictures as planes on the 0-255 scale, mixed with their sources."""
         scale = self.scale
         if scale != self.restorer.facts.scale:
-            pictures = shrunk(pictures, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale))
+            pictures = shrunk(
+                pictures, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale)
+            )
         if self.strength < 1 and scale > 1:
             pictures = enlarged(rgb, scale).lerp(pictures, self.strength)
         # without a tagged matrix players guess by the height: the output's
-        planes = rgb_to_yuv(pictures, samples.pixels, self.video.colour, pictures.shape[-2])
+        planes = rgb_to_yuv(
+            pictures, samples.pixels, self.video.colour, pictures.shape[-2]
+        )
         if scale == 1:
             # Only the change is converted: chroma loses detail on the way to its own size and back.
             sources = rgb_to_yuv(rgb, samples.pixels, self.video.colour, rgb.shape[-2])
             changes = zip(samples.grey(places), sources, planes, strict=True)
-            planes = tuple(before + self.strength * (after - source) for before, source, after in changes)
+            planes = tuple(
+                before + self.strength * (after - source)
+                for before, source, after in changes
+            )
         return planes
 
 
@@ -466,10 +588,14 @@ def enlarged(pictures: Tensor, scale: Scale) -> Tensor:
 
 def shrunk(pictures: Tensor, size: tuple[int, int]) -> Tensor:
     """Downscale (N, C, H, W) to a smaller `size`, bicubic, antialiased."""
-    return F.interpolate(pictures, size, mode="bicubic", align_corners=False, antialias=True)
+    return F.interpolate(
+        pictures, size, mode="bicubic", align_corners=False, antialias=True
+    )
 
 
-def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> NDArray[Any]:
+def enlarged_samples(
+    plane: NDArray[Any], pixels: PixelFormat, scale: Scale
+) -> NDArray[Any]:
     """Return a plane of stored samples enlarged by bicubic interpolation; at scale 1 the plane itself."""
     if scale == 1:
         return plane
@@ -483,25 +609,42 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
         return frame
     pixels, planes = video.format, list(frame.planes)
     height, width = enlarged_size(planes[0].shape[0], planes[0].shape[1], scale)
-    small, large = (matrix_of(pixels, video.colour, lines) for lines in (video.height, height))
-    if small != large:  # the matrix that players assume for that height if none is tagged
+    small, large = (
+        matrix_of(pixels, video.colour, lines) for lines in (video.height, height)
+    )
+    # the matrix that players assume for that height if none is tagged
+    if small != large:
         planes[:3] = _other_matrix(planes[:3], video, large)
-    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    sizes = [
+        pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)
+    ]
     if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture
         whole = [enlarged_samples(plane, pixels, scale) for plane in planes]
-        larger = [plane[:rows, :columns] for plane, (rows, columns) in zip(whole, sizes, strict=True)]
+        larger = [
+            plane[:rows, :columns]
+            for plane, (rows, columns) in zip(whole, sizes, strict=True)
+        ]
     else:
         grey = zip(planes_to_grey(planes, pixels), sizes, strict=True)
-        sized = [F.interpolate(plane[None, None], size, mode="bicubic")[0, 0] for plane, size in grey]
+        sized = [
+            F.interpolate(plane[None, None], size, mode="bicubic")[0, 0]
+            for plane, size in grey
+        ]
         larger = list(grey_to_planes(sized, pixels))
     return replace(frame, planes=tuple(larger))
 
 
-def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:
+def _other_matrix(
+    planes: list[NDArray[Any]], video: VideoInfo, matrix: int
+) -> tuple[NDArray[Any], ...]:
     """Return Y, U, V of the same colours by another matrix."""
-    rgb = yuv_to_rgb(planes_to_grey(planes, video.format), video.format, video.colour, video.height)
+    rgb = yuv_to_rgb(
+        planes_to_grey(planes, video.format), video.format, video.colour, video.height
+    )
     colour = replace(video.colour, matrix=matrix)
-    return grey_to_planes(rgb_to_yuv(rgb, video.format, colour, video.height), video.format)
+    return grey_to_planes(
+        rgb_to_yuv(rgb, video.format, colour, video.height), video.format
+    )
 
 
 # Even film grain, for pictures that look too smooth, or to hide banding
@@ -509,21 +652,30 @@ GRAIN_BLUR = 0.6  # pixels, standard deviation of the blur
 GRAIN_LEAST = 0.35  # strength at black and white over that in mid tones
 
 
-def with_grain(planes: tuple[Tensor, ...], sigma: float, first: int, *, colour: bool) -> tuple[Tensor, ...]:
+def with_grain(
+    planes: tuple[Tensor, ...], sigma: float, first: int, *, colour: bool
+) -> tuple[Tensor, ...]:
     """Return planes (T, H, W) on the 0-255 scale with grain of `sigma` in mid tones; less at black and white.
 
     The grain of a frame follows from its number alone, `first` for the first one. With `colour` the planes
     after the first are colour differences and stay as they are; otherwise all get the same grain.
     """
     frames, height, width = planes[0].shape
-    noise = torch.stack([_noise(height, width, first + index) for index in range(frames)])
+    noise = torch.stack(
+        [_noise(height, width, first + index) for index in range(frames)]
+    )
     noise, grained = noise.to(planes[0].device), planes[:1] if colour else planes
-    return (*(plane + sigma * noise * _tone(plane) for plane in grained), *planes[len(grained) :])
+    return (
+        *(plane + sigma * noise * _tone(plane) for plane in grained),
+        *planes[len(grained) :],
+    )
 
 
 def _noise(height: int, width: int, number: int) -> Tensor:
     """Return (H, W) blurred noise of unit variance."""
-    white = torch.randn(1, 1, height + 4, width + 4, generator=torch.Generator().manual_seed(number))
+    white = torch.randn(
+        1, 1, height + 4, width + 4, generator=torch.Generator().manual_seed(number)
+    )
     line = torch.exp(-0.5 * (torch.arange(-2.0, 3.0) / GRAIN_BLUR) ** 2)
     line = line / line.norm()
     across = F.conv2d(white, line.view(1, 1, 1, 5))

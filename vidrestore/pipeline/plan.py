@@ -83,7 +83,9 @@ class Clip:
         frames = self.stop - self.first
         levels = self.levels or (1.0,) * frames
         planes = zip(self.sigma, self.loss or (0.0,) * len(self.sigma), strict=True)
-        return tuple(levels if sigma == loss > 0 and frames > 1 else () for sigma, loss in planes)
+        return tuple(
+            levels if sigma == loss > 0 and frames > 1 else () for sigma, loss in planes
+        )
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,13 @@ class Scene(Clip):
     @property
     def measured(self) -> tuple[float, ...]:
         """`sigma` where the noise decides it, else the strength of the noise."""
-        loss, rms = (values or (0.0,) * len(self.sigma) for values in (self.loss, self.rms))
+        loss, rms = (
+            values or (0.0,) * len(self.sigma) for values in (self.loss, self.rms)
+        )
         planes = zip(self.sigma, loss, rms, strict=True)
-        return tuple(level if level > lost else strength for level, lost, strength in planes)
+        return tuple(
+            level if level > lost else strength for level, lost, strength in planes
+        )
 
     @property
     def noise(self) -> str:
@@ -110,9 +116,12 @@ class Timeline:
 
     length: int  # frames of a clip
     overlap: int  # frames that two clips share
-    pts: array[int] = field(default_factory=lambda: array("q"))  # of every frame, in ticks
-    durations: array[int] = field(default_factory=lambda: array("q"))  # of every frame, in ticks
-    cuts: list[int] = field(default_factory=list)  # the first frame of each scene but the first
+    # of every frame, in ticks
+    pts: array[int] = field(default_factory=lambda: array("q"))
+    # of every frame, in ticks
+    durations: array[int] = field(default_factory=lambda: array("q"))
+    # the first frame of each scene but the first
+    cuts: list[int] = field(default_factory=list)
     clips: list[Clip] = field(default_factory=list)
     dropouts: int = 0  # of a tape, that were filled
     spoiled: int = 0  # frames that had some
@@ -120,7 +129,10 @@ class Timeline:
     def to_compact(self) -> dict[str, Any]:
         """Return JSON values, with all times in one text each: lists would take too much memory."""
         times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
-        clips = [[clip.first, clip.stop, clip.sigma, clip.rms, clip.loss, clip.levels] for clip in self.clips]
+        clips = [
+            [clip.first, clip.stop, clip.sigma, clip.rms, clip.loss, clip.levels]
+            for clip in self.clips
+        ]
         return times | {
             "version": PLAN_VERSION,
             "length": self.length,
@@ -137,10 +149,20 @@ class Timeline:
         converted(values, _COMPACT)
         if values["version"] != PLAN_VERSION:
             raise ValueError(f"version {values['version']}")
-        clips = [Clip(first, stop, *map(tuple, levels)) for first, stop, *levels in values["clips"]]
+        clips = [
+            Clip(first, stop, *map(tuple, levels))
+            for first, stop, *levels in values["clips"]
+        ]
         times = _unpacked(values["pts"]), _unpacked(values["durations"])
         counts = values["dropouts"], values["spoiled"]
-        timeline = cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips, *counts)
+        timeline = cls(
+            values["length"],
+            values["overlap"],
+            *times,
+            list(values["cuts"]),
+            clips,
+            *counts,
+        )
         timeline._check()
         return timeline
 
@@ -152,11 +174,19 @@ class Timeline:
             len(self.durations) != len(self.pts)
             or ends[-1] != len(self.pts)
             or any(first >= stop for first, stop in pairwise(ends))
-            or any(clip.first > end for clip, end in zip(self.clips, ends, strict=False))
-            or any(first >= stop for first, stop in pairwise([0, *self.cuts, len(self.pts)]))
+            or any(
+                clip.first > end for clip, end in zip(self.clips, ends, strict=False)
+            )
+            or any(
+                first >= stop
+                for first, stop in pairwise([0, *self.cuts, len(self.pts)])
+            )
             or any(level < 0 for clip in self.clips for level in clip.sigma)
             or any(level < 0 for clip in self.clips for level in clip.levels)
-            or any(clip.levels and len(clip.levels) != clip.stop - clip.first for clip in self.clips)
+            or any(
+                clip.levels and len(clip.levels) != clip.stop - clip.first
+                for clip in self.clips
+            )
             or len(planes) > 1
         ):
             raise ValueError("clips, cuts and frames do not belong together")
@@ -188,7 +218,9 @@ class Timeline:
         """The scenes, each with the noise known at the end of its last clip."""
         last = {clip.stop: (clip.sigma, clip.rms, clip.loss) for clip in self.clips}
         spans = pairwise([0, *self.cuts, len(self.pts)])
-        return [Scene(first, stop, *last[stop]) for first, stop in spans if stop in last]
+        return [
+            Scene(first, stop, *last[stop]) for first, stop in spans if stop in last
+        ]
 
 
 def _packed(values: array[int]) -> str:
@@ -221,9 +253,20 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
-        times = {"pts": list(self.timeline.pts), "durations": list(self.timeline.durations)}
-        values = asdict(replace(self, timeline=replace(self.timeline, pts=array("q"), durations=array("q"))))
-        return values | {"version": PLAN_VERSION, "timeline": values["timeline"] | times}
+        times = {
+            "pts": list(self.timeline.pts),
+            "durations": list(self.timeline.durations),
+        }
+        values = asdict(
+            replace(
+                self,
+                timeline=replace(self.timeline, pts=array("q"), durations=array("q")),
+            )
+        )
+        return values | {
+            "version": PLAN_VERSION,
+            "timeline": values["timeline"] | times,
+        }
 
 
 PlannedClip = tuple[Clip, list[Frame]]
@@ -243,17 +286,27 @@ def planned_clips(
     those in `timeline` count, which may come shortly before their frames. Keeps one clip and the detector's
     look-ahead.
     """
-    marked = _marked_frames(frames, timeline, pixels) if detect else _known_frames(frames, timeline)
+    marked = (
+        _marked_frames(frames, timeline, pixels)
+        if detect
+        else _known_frames(frames, timeline)
+    )
     noise = _SceneNoise(pixels) if sigma is None else None
     sigmas = (sigma or 0.0,) * colour_planes(pixels)
-    for (first, stop), clip_frames in live_clips(marked, timeline.length, timeline.overlap):
+    for (first, stop), clip_frames in live_clips(
+        marked, timeline.length, timeline.overlap
+    ):
         start = next((cut for cut in reversed(timeline.cuts) if cut <= first), 0)
-        clip = Clip(first, stop, *(noise.at(start, first, clip_frames) if noise else (sigmas,)))
+        clip = Clip(
+            first, stop, *(noise.at(start, first, clip_frames) if noise else (sigmas,))
+        )
         timeline.clips.append(clip)
         yield clip, clip_frames
 
 
-def planned_range(frames: Iterable[Frame], plan: Plan, clips: Iterable[int]) -> Iterator[PlannedClip]:
+def planned_range(
+    frames: Iterable[Frame], plan: Plan, clips: Iterable[int]
+) -> Iterator[PlannedClip]:
     """Yield consecutive clips of a plan, by their indices, with their frames; `frames` begin with the first
     of these.
     """
@@ -285,7 +338,11 @@ def _marked_frames(
     frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat
 ) -> Iterator[tuple[bool, Frame]]:
     """Yield every frame with whether it begins a new scene, as soon as the detector is sure."""
-    detector, waiting, luma = SceneDetector(), list[Frame](), 1 if pixels.family == "rgb" else 0
+    detector, waiting, luma = (
+        SceneDetector(),
+        list[Frame](),
+        1 if pixels.family == "rgb" else 0,
+    )
     for frame in frames:
         detector.add(frame.planes[luma], pixels.unit)
         waiting.append(_add_times(frame, timeline))
@@ -296,7 +353,9 @@ def _marked_frames(
         yield _begins(detector, timeline, len(waiting)), waiting.pop(0)
 
 
-def _known_frames(frames: Iterable[Frame], timeline: Timeline) -> Iterator[tuple[bool, Frame]]:
+def _known_frames(
+    frames: Iterable[Frame], timeline: Timeline
+) -> Iterator[tuple[bool, Frame]]:
     """Yield every frame with whether it begins a new scene of the timeline."""
     for index, frame in enumerate(frames):
         yield timeline.is_cut(index), _add_times(frame, timeline)
@@ -336,7 +395,9 @@ class _SceneNoise:
         self._scene = -1
         self._measured = 0  # the next frame to measure
 
-    def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[tuple[float, ...], ...]:
+    def at(
+        self, scene: int, first: int, frames: list[Frame]
+    ) -> tuple[tuple[float, ...], ...]:
         """Return `sigma`, `rms`, `loss` and `levels` (see `Clip`) at the end of the clip whose first frame
         has index `first`; `scene` is where its scene begins.
         """
@@ -344,14 +405,24 @@ class _SceneNoise:
             self._scene = self._measured = scene
             self._meter, self._frame_meter = self._new_meter(), None
         while self._measured < first + len(frames):
-            self._look(frames[self._measured - first :], allow_single=self._measured == scene)
-            self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
+            self._look(
+                frames[self._measured - first :], allow_single=self._measured == scene
+            )
+            self._measured += (
+                EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
+            )
         noise = self._noise(frames)
         # where a plane lost more to the coder than it has noise, its loss is what is removed
         luma, chroma = map(fmean, zip(*(frame.loss for frame in frames), strict=True))
-        stronger = STRONGER if len(frames) > 1 and all(frame.steps for frame in frames) else 1.0
+        stronger = (
+            STRONGER
+            if len(frames) > 1 and all(frame.steps for frame in frames)
+            else 1.0
+        )
         sigma, loss = [], []
-        for plane, lost in zip(noise, (luma, *[chroma] * (len(noise) - 1)), strict=True):
+        for plane, lost in zip(
+            noise, (luma, *[chroma] * (len(noise) - 1)), strict=True
+        ):
             is_noisy = plane.sigma > lost
             loss.append(lost if is_noisy else stronger * lost)
             sigma.append(plane.sigma if is_noisy else stronger * lost)
@@ -376,14 +447,20 @@ class _SceneNoise:
 
     def _new_meter(self) -> NoiseMeter:
         norms = OPPONENT_NORMS if self._pixels.family == "rgb" else ()
-        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray", norms=norms)
+        return NoiseMeter(
+            colour_planes(self._pixels),
+            colour=self._pixels.family != "gray",
+            norms=norms,
+        )
 
     def _look(self, frames: list[Frame], *, allow_single: bool) -> None:
         """Measure the first frame with those after it of the same real rows, at least one of them unless
         `allow_single`.
         """
         rows = frames[0].real_rows
-        alike = list(islice((frame for frame in frames if frame.real_rows == rows), FRAMES_SEEN))
+        alike = list(
+            islice((frame for frame in frames if frame.real_rows == rows), FRAMES_SEEN)
+        )
         if len(alike) == 1 and not allow_single:  # it shows no differences
             return
         looks = [self._grey(frame) for frame in alike]
@@ -396,7 +473,9 @@ class _SceneNoise:
     def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
         """Return the colour planes on the 0-255 scale; luma and colour differences for R, G, B."""
         planes = frame.planes[: colour_planes(self._pixels)]
-        grey = tuple(np.divide(plane, self._pixels.unit, dtype=np.float32) for plane in planes)
+        grey = tuple(
+            np.divide(plane, self._pixels.unit, dtype=np.float32) for plane in planes
+        )
         if self._pixels.family != "rgb":
             return grey
         opponents = rgb_to_opponent([torch.from_numpy(plane) for plane in grey])
@@ -415,4 +494,6 @@ def loss_levels(losses: Sequence[float]) -> tuple[float, ...]:
     heights = np.log(np.maximum(sigma, least) / least)
     groups = np.rint((LEVELS - 1) * heights / span)
     groups[sigma == 0] = -1
-    return tuple(float(sigma[groups == group].mean() / sigma.mean()) for group in groups)
+    return tuple(
+        float(sigma[groups == group].mean() / sigma.mean()) for group in groups
+    )

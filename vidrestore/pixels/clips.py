@@ -21,7 +21,9 @@ Bounds: TypeAlias = tuple[int, int]  # [first, stop) in frames
 Planes: TypeAlias = tuple[Tensor, ...]  # one frame
 
 
-def clip_bounds(count: int, cuts: Sequence[int], length: int, overlap: int) -> list[Bounds]:
+def clip_bounds(
+    count: int, cuts: Sequence[int], length: int, overlap: int
+) -> list[Bounds]:
     """Return the bounds of the clips that cover frames [0, count) without crossing a cut (the first frame of
     a new scene).
 
@@ -57,7 +59,9 @@ def longest_clip(length: int) -> int:
 
 def _check_overlap(length: int, overlap: int) -> None:
     if not 0 <= overlap < length:
-        raise ValueError(f"overlap must be in [0, {length}) for clips of {length} frames, got {overlap}")
+        raise ValueError(
+            f"overlap must be in [0, {length}) for clips of {length} frames, got {overlap}"
+        )
 
 
 def owned_span(bounds: Sequence[Bounds], clip: int) -> Bounds:
@@ -110,7 +114,9 @@ def live_clips(
 
 
 def join_clips(
-    clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, float], T], span: Bounds | None = None
+    clips: Iterable[tuple[Bounds, Sequence[T]]],
+    fade: Callable[[T, T, float], T],
+    span: Bounds | None = None,
 ) -> Iterator[T]:
     """Yield every frame once, in order, cross-faded if two clips have it; at most two clips are in memory.
 
@@ -127,10 +133,13 @@ def join_clips(
 
 
 def _joined(
-    clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, float], T], position: int | None
+    clips: Iterable[tuple[Bounds, Sequence[T]]],
+    fade: Callable[[T, T, float], T],
+    position: int | None,
 ) -> Iterator[T]:
     """Join the clips from frame `position`, or from the first frame of the first clip."""
-    buffer: Sequence[T] = ()  # frames of the last clip from `position` on, which are not yielded yet
+    # frames of the last clip from `position` on, which are not yielded yet
+    buffer: Sequence[T] = ()
     # the frames of the last clip alone, the shared ones faded, then the rest waits for the next clip
     for (first, stop), frames in clips:
         if len(frames) != stop - first:
@@ -163,7 +172,10 @@ def crossfade_weights(count: int) -> list[float]:
 
 def crossfade(old: Planes, new: Planes, weight: float) -> Planes:
     """Mix the float planes of a frame from two clips; `weight` is that of the later one."""
-    return tuple(torch.lerp(before, after, weight) for before, after in zip(old, new, strict=True))
+    return tuple(
+        torch.lerp(before, after, weight)
+        for before, after in zip(old, new, strict=True)
+    )
 
 
 def reflected(index: int, count: int) -> int:
@@ -176,4 +188,6 @@ def reflected(index: int, count: int) -> int:
 
 def reflected_window(centre: int, radius: int, count: int) -> list[int]:
     """Return the frames around frame `centre` of a scene of `count`, `radius` on either side."""
-    return [reflected(index, count) for index in range(centre - radius, centre + radius + 1)]
+    return [
+        reflected(index, count) for index in range(centre - radius, centre + radius + 1)
+    ]

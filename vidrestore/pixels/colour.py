@@ -43,7 +43,9 @@ CHROMA_SITES = {
 }
 
 
-def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
+def planes_to_grey(
+    planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat
+) -> tuple[Tensor, ...]:
     """Convert stored samples to float32 tensors on the 0-255 scale, always copies (10 bits: a quarter)."""
     greys = []
     for plane in planes:
@@ -55,12 +57,16 @@ def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat)
     return tuple(greys)
 
 
-def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArray[Any], ...]:
+def grey_to_planes(
+    planes: Sequence[Tensor], format: PixelFormat
+) -> tuple[NDArray[Any], ...]:
     """Undo `planes_to_grey`: convert planes to uint8 or uint16 samples, rounded and clipped to [0, 2^depth -
     1], or to float32, neither rounded nor clipped. Computed on the planes' device; the result is on the CPU.
     """
     samples = (plane.cpu().numpy() for plane in grey_to_stored(planes, format))
-    return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in samples)
+    return tuple(
+        array.view(np.uint16) if 8 < format.depth <= 16 else array for array in samples
+    )
 
 
 def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
@@ -76,7 +82,9 @@ def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tenso
     return tuple(plane.to(torch.int32).to(torch.int16) for plane in rounded)
 
 
-def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, height: int) -> Tensor:
+def yuv_to_rgb(
+    planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, height: int
+) -> Tensor:
     """Convert planes of `planes_to_grey`, each (..., H, W) at its own size, to R'G'B' (..., 3, H, W),
     nominally in [0, 1].
 
@@ -91,13 +99,18 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
         return torch.stack([gray] * 3, dim=-3)
     luma, *chroma = planes[:3]
     if format.family == "yuv":
-        chroma = [upsample_chroma(plane, format, tags, luma.shape[-2], luma.shape[-1]) for plane in chroma]
+        chroma = [
+            upsample_chroma(plane, format, tags, luma.shape[-2], luma.shape[-1])
+            for plane in chroma
+        ]
     # the inverse of what encodes, chroma first at full size
     decode = np.linalg.inv(encode)
     return torch.stack(_combine(decode, [luma, *chroma], -decode @ offset), dim=-3)
 
 
-def rgb_matrix(format: PixelFormat, tags: ColourTags, height: int) -> tuple[tuple[float, ...], ...]:
+def rgb_matrix(
+    format: PixelFormat, tags: ColourTags, height: int
+) -> tuple[tuple[float, ...], ...]:
     """Return the matrix (3, 4) of `yuv_to_rgb`: R'G'B' = matrix @ (first, second, third plane, 1)."""
     encode, offset = _encoding(format, tags, height)
     decode = np.linalg.inv(encode)
@@ -107,12 +120,16 @@ def rgb_matrix(format: PixelFormat, tags: ColourTags, height: int) -> tuple[tupl
     return tuple(tuple(row) for row in matrix.tolist())
 
 
-def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) -> tuple[Tensor, ...]:
+def rgb_to_yuv(
+    rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int
+) -> tuple[Tensor, ...]:
     """Undo `yuv_to_rgb`: convert R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size,
     without alpha or clipping.
     """
     encode, offset = _encoding(format, tags, height)
-    planes = _combine(encode[:1] if format.family == "gray" else encode, rgb.unbind(-3), offset)
+    planes = _combine(
+        encode[:1] if format.family == "gray" else encode, rgb.unbind(-3), offset
+    )
     if format.family == "yuv":
         planes[1:] = [downsample_chroma(plane, format, tags) for plane in planes[1:]]
     return tuple(planes)
@@ -121,7 +138,9 @@ def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) 
 # Luma and two colour differences of R, G, B, each of the same range, by orthogonal rows: white noise stays
 # white and independent, weaker by the norm of a row (K. Dabov et al., "Color image denoising via sparse 3D
 # collaborative filtering with grouping constraint in luminance-chrominance space", ICIP 2007).
-OPPONENT = np.array([[1 / 3, 1 / 3, 1 / 3], [1 / 2, 0.0, -1 / 2], [1 / 4, -1 / 2, 1 / 4]])
+OPPONENT = np.array(
+    [[1 / 3, 1 / 3, 1 / 3], [1 / 2, 0.0, -1 / 2], [1 / 4, -1 / 2, 1 / 4]]
+)
 OPPONENT_NORMS = tuple(np.linalg.norm(OPPONENT, axis=1).tolist())
 _OPPONENT_OFFSET = np.array([0.0, 127.5, 127.5])
 
@@ -142,7 +161,9 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
     sums = []
     for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
         # terms of weight 0 are left out
-        (first, weight), *terms = [term for term in zip(channels, row, strict=True) if term[1]]
+        (first, weight), *terms = [
+            term for term in zip(channels, row, strict=True) if term[1]
+        ]
         total = first * weight + shift
         for channel, weight in terms:
             total = total.add_(channel, alpha=weight)
@@ -150,7 +171,9 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
     return sums
 
 
-def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matrix, Matrix]:
+def _encoding(
+    format: PixelFormat, tags: ColourTags, height: int
+) -> tuple[Matrix, Matrix]:
     """Return (3, 3) and (3,) of planes = matrix @ rgb + offset; rgb in [0, 1], planes on the 0-255 scale."""
     # which samples are black, and how far luma and chroma reach
     matrix = matrix_of(format, tags, height)
@@ -191,7 +214,9 @@ def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
     """
     if format.family == "rgb":
         return IDENTITY
-    if tags.matrix == UNSPECIFIED or (format.family == "gray" and tags.matrix not in LUMA_WEIGHTS):
+    if tags.matrix == UNSPECIFIED or (
+        format.family == "gray" and tags.matrix not in LUMA_WEIGHTS
+    ):
         return 1 if height >= 720 else 6
     if tags.matrix not in (IDENTITY, YCGCO, *LUMA_WEIGHTS):
         raise MediaError(
@@ -202,14 +227,20 @@ def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
     return tags.matrix
 
 
-def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height: int, width: int) -> Tensor:
+def upsample_chroma(
+    plane: Tensor, format: PixelFormat, tags: ColourTags, height: int, width: int
+) -> Tensor:
     """Interpolate a chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true
     sites, the border replicated.
     """
     # down, then across
-    for dim, length, (step, site) in zip((-2, -1), (height, width), chroma_grid(format, tags), strict=True):
+    for dim, length, (step, site) in zip(
+        (-2, -1), (height, width), chroma_grid(format, tags), strict=True
+    ):
         if step > 1:
-            taps = _taps(length, 1 / step, -site / step, plane.shape[dim], 1, plane.device)
+            taps = _taps(
+                length, 1 / step, -site / step, plane.shape[dim], 1, plane.device
+            )
             plane = _triangle(plane, dim, taps)
     return plane
 
@@ -219,7 +250,11 @@ def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> T
     for dim, (step, site) in zip((-2, -1), chroma_grid(format, tags), strict=True):
         if step > 1:
             count = -(-plane.shape[dim] // step)
-            plane = _triangle(plane, dim, _taps(count, step, site, plane.shape[dim], step, plane.device))
+            plane = _triangle(
+                plane,
+                dim,
+                _taps(count, step, site, plane.shape[dim], step, plane.device),
+            )
     return plane
 
 
@@ -227,7 +262,9 @@ def chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]
     """Return luma samples per chroma sample, and the first one's position in them; down, then right."""
     steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
     shares = CHROMA_SITES[tags.chroma_location or LEFT]
-    return [(step, (step - 1) * share) for step, share in zip(steps, shares, strict=True)]
+    return [
+        (step, (step - 1) * share) for step, share in zip(steps, shares, strict=True)
+    ]
 
 
 Taps = list[tuple[Tensor, Tensor]]  # indices of samples (count,) and weights (count, 1)
@@ -235,7 +272,14 @@ Taps = list[tuple[Tensor, Tensor]]  # indices of samples (count,) and weights (c
 
 @lru_cache(TAPS_KEPT)
 @torch.inference_mode(False)
-def _taps(count: int, step: float, first: float, length: int, radius: int, device: torch.device) -> Taps:
+def _taps(
+    count: int,
+    step: float,
+    first: float,
+    length: int,
+    radius: int,
+    device: torch.device,
+) -> Taps:
     """Return the taps of `count` positions, from `first` on and `step` apart, among `length` samples, by a
     triangle of half-width `radius`; the weights of a position sum to one.
     """

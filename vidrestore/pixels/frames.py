@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
-UNSPECIFIED = 2  # the code point of "unknown" in ITU-T H.273, for matrix, primaries and transfer
+# the code point of "unknown" in ITU-T H.273, for matrix, primaries and transfer
+UNSPECIFIED = 2
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class ColourTags:
     primaries: int = UNSPECIFIED
     transfer: int = UNSPECIFIED
     range: int = 0  # 0 unspecified, 1 limited (16-235), 2 full
-    chroma_location: int = 0  # 0 unspecified, 1 left, 2 centre, 3 top-left, 4 top, 5 bottom-left, 6 bottom
+    # 0 unspecified, 1 left, 2 centre, 3 top-left, 4 top, 5 bottom-left, 6 bottom
+    chroma_location: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class PixelFormat:
     def plane_size(self, plane: int, height: int, width: int) -> tuple[int, int]:
         """Return (height, width) of one plane of a frame; chroma of odd sizes is rounded up, as in FFmpeg."""
         if self.family == "yuv" and plane in (1, 2):
-            return -(-height >> self.chroma_height_shift), -(-width >> self.chroma_width_shift)
+            return -(-height >> self.chroma_height_shift), -(
+                -width >> self.chroma_width_shift
+            )
         return height, width
 
 
@@ -61,7 +65,8 @@ class VideoInfo:
     format: PixelFormat  # delivered by the reader, planar
     time_base: Fraction
     rate: Fraction | None = None  # average frame rate
-    base_rate: Fraction | None = None  # FFmpeg's guess of the finest constant frame rate
+    # FFmpeg's guess of the finest constant frame rate
+    base_rate: Fraction | None = None
     sample_aspect_ratio: Fraction | None = None
     rotation: int = 0  # degrees counter-clockwise
     colour: ColourTags = field(default_factory=ColourTags)
@@ -71,26 +76,38 @@ class VideoInfo:
     duration: int | None = None  # ticks of `time_base`
     frame_bits: float | None = None  # mean size of a coded frame
     profile: str | None = None
-    pix_fmt: str = ""  # stored in the file, by FFmpeg's name: nv12 is delivered as yuv420p
-    display_matrix: tuple[int, ...] | None = None  # nine integers, the source of `rotation`
-    mastering_display: tuple[Fraction, ...] | None = None  # red x y, green, blue, white, darkest, brightest
+    # stored in the file, by FFmpeg's name: nv12 is delivered as yuv420p
+    pix_fmt: str = ""
+    # nine integers, the source of `rotation`
+    display_matrix: tuple[int, ...] | None = None
+    # red x y, green, blue, white, darkest, brightest
+    mastering_display: tuple[Fraction, ...] | None = None
     content_light: tuple[int, int] | None = None  # MaxCLL, MaxFALL
     # other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for a transparent
     # VP8 or VP9, whose second layer FFmpeg's own decoder ignores
     side_data: frozenset[str] = frozenset()
     reordered: bool = False  # decoding order differs from display order (B-frames)
-    marked_order: str | None = None  # "tff" or "bff", top or bottom field first, by the marks of its frames
-    unmarked_order: str | None = None  # the same by the stream's mark, if its frames have none
-    numbered: bool = False  # a raw stream without times: that of a frame is its number, a tick is one frame
+    # "tff" or "bff", top or bottom field first, by the marks of its frames
+    marked_order: str | None = None
+    # the same by the stream's mark, if its frames have none
+    unmarked_order: str | None = None
+    # a raw stream without times: that of a frame is its number, a tick is one frame
+    numbered: bool = False
     # presentation times are missing or wrong: the n-th picture has the time of the n-th packet, as in AVI
     by_order: bool = False
-    crop: tuple[int, int, int, int] = (0, 0, 0, 0)  # left, right, top, bottom that the container hides
-    field_pictures: bool = False  # the stream's pictures have one field each; frames are woven of two
+    # left, right, top, bottom that the container hides
+    crop: tuple[int, int, int, int] = (0, 0, 0, 0)
+    # the stream's pictures have one field each; frames are woven of two
+    field_pictures: bool = False
 
     @property
     def end(self) -> int | None:
         """The pts at which the stream ends by its own duration; None if unknown."""
-        return None if self.start is None or self.duration is None else self.start + self.duration
+        return (
+            None
+            if self.start is None or self.duration is None
+            else self.start + self.duration
+        )
 
 
 def uncropped(video: VideoInfo) -> VideoInfo:

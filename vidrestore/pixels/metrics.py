@@ -21,10 +21,13 @@ Picture: TypeAlias = NDArray[Any] | Tensor
 
 SSIM_WINDOW, SSIM_SIGMA = 11, 1.5  # pixels
 SSIM_K1, SSIM_K2 = 0.01, 0.03
-BGR_TO_LUMA = (24.966, 128.553, 65.481)  # BT.601, limited range, of B, G, R in [0, 1]: the papers' Y channel
+# BT.601, limited range, of B, G, R in [0, 1]: the papers' Y channel
+BGR_TO_LUMA = (24.966, 128.553, 65.481)
 
 
-def psnr(restored: Picture, reference: Picture, data_range: float = 255.0, crop: int = 0) -> float:
+def psnr(
+    restored: Picture, reference: Picture, data_range: float = 255.0, crop: int = 0
+) -> float:
     """Return the peak signal-to-noise ratio over all samples in dB; infinite for equal pictures.
 
     Raises ValueError if the shapes differ.
@@ -33,17 +36,27 @@ def psnr(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
 
 
 def planes_psnr(
-    restored: Sequence[Picture], reference: Sequence[Picture], data_range: float = 255.0, crop: int = 0
+    restored: Sequence[Picture],
+    reference: Sequence[Picture],
+    data_range: float = 255.0,
+    crop: int = 0,
 ) -> float:
     """Return the PSNR in dB over the samples of all planes of a frame together, each plane (H, W) at its own
     size.
     """
-    errors = [_difference(plane, target, crop) for plane, target in zip(restored, reference, strict=True)]
-    squared = sum(float(error.square().sum()) for error in errors) / sum(error.numel() for error in errors)
+    errors = [
+        _difference(plane, target, crop)
+        for plane, target in zip(restored, reference, strict=True)
+    ]
+    squared = sum(float(error.square().sum()) for error in errors) / sum(
+        error.numel() for error in errors
+    )
     return float(10 * np.log10(data_range**2 / squared)) if squared else float("inf")
 
 
-def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop: int = 0) -> float:
+def ssim(
+    restored: Picture, reference: Picture, data_range: float = 255.0, crop: int = 0
+) -> float:
     """Return the structural similarity, at most 1: 11x11 Gaussian window of sigma 1.5, mean over positions
     and channels.
 
@@ -52,7 +65,10 @@ def ssim(restored: Picture, reference: Picture, data_range: float = 255.0, crop:
     """
     _difference(restored, reference, crop)
     # (C, 1, H, W)
-    a, b = (_cropped(picture, crop).movedim(-1, 0).unsqueeze(1) for picture in (restored, reference))
+    a, b = (
+        _cropped(picture, crop).movedim(-1, 0).unsqueeze(1)
+        for picture in (restored, reference)
+    )
     if min(a.shape[-2:]) < SSIM_WINDOW:
         raise ValueError(
             f"SSIM needs at least {SSIM_WINDOW}x{SSIM_WINDOW} pixels, got {a.shape[-1]}x{a.shape[-2]}"
@@ -98,13 +114,20 @@ def _difference(restored: Picture, reference: Picture, crop: int) -> Tensor:
         )
     difference = _cropped(restored, crop) - _cropped(reference, crop)
     if not difference.numel():
-        raise ValueError(f"a crop of {crop} leaves no pixels of a picture of {tuple(restored.shape)}")
+        raise ValueError(
+            f"a crop of {crop} leaves no pixels of a picture of {tuple(restored.shape)}"
+        )
     return difference
 
 
 def _blurred(values: Tensor) -> Tensor:
     """Return the Gaussian mean at each position of (C, 1, H, W) where the window fits."""
-    offset = torch.arange(SSIM_WINDOW, dtype=values.dtype, device=values.device) - SSIM_WINDOW // 2
+    offset = (
+        torch.arange(SSIM_WINDOW, dtype=values.dtype, device=values.device)
+        - SSIM_WINDOW // 2
+    )
     window = torch.exp(-(offset**2) / (2 * SSIM_SIGMA**2))
     window = window / window.sum()
-    return conv2d(conv2d(values, window.reshape(1, 1, -1, 1)), window.reshape(1, 1, 1, -1))
+    return conv2d(
+        conv2d(values, window.reshape(1, 1, -1, 1)), window.reshape(1, 1, 1, -1)
+    )

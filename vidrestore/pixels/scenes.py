@@ -27,7 +27,8 @@ THUMBNAIL = 32  # pixels of the longer side
 JUMP = 1.2  # least ratio of a jump to the largest difference around it
 # least novelty of a cut is the first plus the second over its jump: the larger the jump, the less is needed
 NOVELTY, NOVELTY_BY_JUMP = (0.2, 0.5)
-RESUMED = 0.5  # share of the cut's novelty below which a frame nearby continues the other scene
+# share of the cut's novelty below which a frame nearby continues the other scene
+RESUMED = 0.5
 SAME_LEVEL = 0.5  # grey levels; smaller differences count as none
 BLOCK_GRID = 4  # blocks along the longer side of a thumbnail
 FLAT_VARIANCE = 2.0  # variance in grey levels squared; blocks with less are flat
@@ -41,16 +42,20 @@ class SceneDetector:
 
     def __init__(self) -> None:
         self._thumbnails: deque[Thumbnail] = deque(maxlen=2 * self.lag + 2)
-        self._changes: deque[float] = deque(maxlen=2 * self.lag + 2)  # difference to the frame before
+        # difference to the frame before
+        self._changes: deque[float] = deque(maxlen=2 * self.lag + 2)
         self._seen = 0
         self._decided = 1  # frames before this one are decided
-        self.cuts: list[int] = []  # the first frame of each new scene decided so far, increasing
+        # the first frame of each new scene decided so far, increasing
+        self.cuts: list[int] = []
 
     def add(self, luma: NDArray[Any], unit: float = 1.0) -> None:
         """Add the next frame's luma (height, width); `unit`: steps of a stored sample per grey level."""
         current = thumbnail(luma, unit)
         self._changes.append(
-            float(np.abs(current - self._thumbnails[-1]).mean()) if self._thumbnails else 0.0
+            float(np.abs(current - self._thumbnails[-1]).mean())
+            if self._thumbnails
+            else 0.0
         )
         self._thumbnails.append(current)
         self._seen += 1
@@ -68,7 +73,8 @@ class SceneDetector:
         repeated pictures count as steady motion.
         """
         self._decided = frame + 1
-        index = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
+        # this frame's index in the buffer
+        index = len(self._thumbnails) - (self._seen - frame)
         changes = list(self._changes)
         # the largest change around it, without the jump itself
         earlier = changes[max(1, index - self.lag) : index]
@@ -122,7 +128,9 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
     reach_y = -(-height // 4)
     reach_x = -(-width // 4)
     padded = np.pad(source, ((reach_y, reach_y), (reach_x, reach_x)), mode="edge")
-    shifted = np.lib.stride_tricks.sliding_window_view(padded, (height, width)).reshape(-1, height, width)
+    shifted = np.lib.stride_tricks.sliding_window_view(padded, (height, width)).reshape(
+        -1, height, width
+    )
     remaining = block_variances(shifted - target).min(axis=0)
     return float(remaining.sum() / (block_variances(target) + FLAT_VARIANCE).sum())
 
@@ -136,7 +144,9 @@ def block_variances(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
     areas = np.outer(np.diff([*top, height]), np.diff([*left, width]))
 
     def block_means(values: NDArray[np.float32]) -> NDArray[np.float32]:
-        sums: NDArray[np.float32] = np.add.reduceat(np.add.reduceat(values, top, axis=-2), left, axis=-1)
+        sums: NDArray[np.float32] = np.add.reduceat(
+            np.add.reduceat(values, top, axis=-2), left, axis=-1
+        )
         sums /= areas
         return sums
 

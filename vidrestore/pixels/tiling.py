@@ -26,7 +26,10 @@ def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
     height, width = frames.shape[-2:]
     below, right = (max(least - side, -side % multiple) for side in (height, width))
     maps = frames.flatten(0, -3)  # `index_select` takes ten times as long as `pad`
-    for extra, side, sides in ((below, height, (0, 0, 0, below)), (right, width, (0, right, 0, 0))):
+    for extra, side, sides in (
+        (below, height, (0, 0, 0, below)),
+        (right, width, (0, right, 0, 0)),
+    ):
         if extra:
             maps = F.pad(maps, sides, mode="reflect" if extra < side else "replicate")
     return maps.view(*frames.shape[:-2], *maps.shape[-2:])
@@ -45,7 +48,13 @@ def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
 
 
 def tile_sides(
-    height: int, width: int, *, tile: int | None, pixels: int, overlap: int, multiple: int
+    height: int,
+    width: int,
+    *,
+    tile: int | None,
+    pixels: int,
+    overlap: int,
+    multiple: int,
 ) -> tuple[int, int]:
     """Return (height, width) of even tiles for a picture, multiples of `multiple`; no side is above `tile`.
 
@@ -63,7 +72,8 @@ def tile_sides(
             "most half of that; give `tile`, or a device with more memory"
         )
     rows, columns = (
-        side if side <= most else even_side(side, most, overlap, multiple) for side in (high, wide)
+        side if side <= most else even_side(side, most, overlap, multiple)
+        for side in (high, wide)
     )
     return rows, columns
 
@@ -77,12 +87,16 @@ def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
     if length <= tile:
         return [(0, length)]
     if not 0 <= overlap < tile:
-        raise ValueError(f"overlap must be in [0, {tile}) for tiles of {tile} pixels, got {overlap}")
+        raise ValueError(
+            f"overlap must be in [0, {tile}) for tiles of {tile} pixels, got {overlap}"
+        )
     starts = list(range(0, length - tile, tile - overlap))
     return [(start, start + tile) for start in [*starts, length - tile]]
 
 
-def blend_window(height: int, width: int, overlap: int, device: torch.device | None = None) -> Tensor:
+def blend_window(
+    height: int, width: int, overlap: int, device: torch.device | None = None
+) -> Tensor:
     """Return weights (height, width) of a tile: falling over `overlap` pixels to each edge, never zero."""
     return _ramps(height, overlap, device)[:, None] * _ramps(width, overlap, device)
 
@@ -135,7 +149,12 @@ def apply_tiled(
 
 
 def apply_by_centres(
-    model: Callable[[Tensor], Tensor], clip: Tensor, tile: int, overlap: int, scale: int = 1, batch: int = 1
+    model: Callable[[Tensor], Tensor],
+    clip: Tensor,
+    tile: int,
+    overlap: int,
+    scale: int = 1,
+    batch: int = 1,
 ) -> Tensor:
     """Run `model` on batches of tiles of `clip` (T, C, H, W) and join the tiles' centres to (T', C', scale *
     H, scale * W).
@@ -158,7 +177,9 @@ def apply_by_centres(
         # what the next tile has too is overwritten by its centre
         rows_of_centre = slice(scale * (top + above), scale * bottom)
         columns_of_centre = slice(scale * (left + before), scale * right)
-        total[..., rows_of_centre, columns_of_centre] = piece[0, ..., scale * above :, scale * before :]
+        total[..., rows_of_centre, columns_of_centre] = piece[
+            0, ..., scale * above :, scale * before :
+        ]
     assert total is not None  # there is always a tile
     return total
 

@@ -31,13 +31,17 @@ class Facts:
     device: str = "cpu"
     clip: int = 1  # frames per clip; `clip_length` may ask for fewer
     overlap: int = 0  # frames that neighbouring clips share
-    radius: int = 0  # neighbouring frames that a restored frame depends on, either side; 0: single images
-    cached: bool = False  # results for frames that clips share are cached for the next clip
+    # neighbouring frames that a restored frame depends on, either side; 0: single images
+    radius: int = 0
+    # results for frames that clips share are cached for the next clip
+    cached: bool = False
     scale: int = 1  # size of the output over that of the source
     needs_sigma: bool = False  # noise must be given or measured
-    takes_loss: bool = False  # a photograph's loss of coding is removed before, and so not amplified
+    # a photograph's loss of coding is removed before, and so not amplified
+    takes_loss: bool = False
     warnings: tuple[str, ...] = ()  # warnings for the user, before work begins
-    files: tuple[tuple[str, str], ...] = ()  # name and checksum of each file of weights, if they are several
+    # name and checksum of each file of weights, if they are several
+    files: tuple[tuple[str, str], ...] = ()
 
 
 class PictureForm(NamedTuple):
@@ -53,7 +57,9 @@ class PictureForm(NamedTuple):
     @classmethod
     def of(cls, network: object) -> PictureForm:
         config = getattr(network, "config", None)
-        stated = {name: getattr(config, name) for name in cls._fields if hasattr(config, name)}
+        stated = {
+            name: getattr(config, name) for name in cls._fields if hasattr(config, name)
+        }
         return cls(**stated)
 
 
@@ -159,12 +165,18 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
     from vidrestore.weights import card_of
 
     if options.model is not None and not TASKS[task].weights:
-        raise OptionError(f"`model={options.model}`: {task} has no networks; leave `model` out")
+        raise OptionError(
+            f"`model={options.model}`: {task} has no networks; leave `model` out"
+        )
     family = options.family
     if family is None and options.model is not None:
         family = card_of(options.model, task=task).family
     restorers = {} if family is None else find_family(family).restorers
     if options.family is not None and task not in restorers:
-        raise OptionError(f"`family={family}` has no networks for {task}; it has {', '.join(restorers)}")
-    make: Callable[[RestoreOptions], Restorer] = load(restorers.get(task, TASKS[task].restorer))
+        raise OptionError(
+            f"`family={family}` has no networks for {task}; it has {', '.join(restorers)}"
+        )
+    make: Callable[[RestoreOptions], Restorer] = load(
+        restorers.get(task, TASKS[task].restorer)
+    )
     return make(options)

@@ -36,30 +36,41 @@ from vidrestore.models.scattering import without_haze
 from vidrestore.pixels.clips import reflected_window
 from vidrestore.pixels.linear_light import from_light
 from vidrestore.restorers.base import Facts, PictureForm
-from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, default_model, pick
+from vidrestore.restorers.picture_restorer import (
+    PictureRestorer,
+    PreparedClip,
+    default_model,
+    pick,
+)
 from vidrestore.settings.options import RestoreOptions
 from vidrestore.settings.tasks import TASKS
 from vidrestore.weights import Card, Model, card_of, load_model
 
 TASK = "dehaze"
-THICK_HAZE = "mb-taylorformer-t-dehaze"  # joined by default with the network that estimates haze
+# joined by default with the network that estimates haze
+THICK_HAZE = "mb-taylorformer-t-dehaze"
 DENOISER = TASKS["denoise"].weights[0]
 # Parameters of weights
 COARSE_LINES = "coarse_lines"  # lines of the small picture
 MOST_LINES = 1 << 15
-LEAST_RATIO = 1.5  # a frame whose shorter side is below this times the lines is restored itself
+# a frame whose shorter side is below this times the lines is restored itself
+LEAST_RATIO = 1.5
 GUIDE_RADIUS = 2  # radius of the windows of a change, in pixels of the small picture
-FLAT = 1e-5  # added to the variance in a window, so that the gain of flat windows is near 1
+# added to the variance in a window, so that the gain of flat windows is near 1
+FLAT = 1e-5
 
 # Mean optical depths of a scene between which the share of its haze that is removed grows, and between which
 # the share of the second network grows, to MOST_THICK. Clear frames and photographs have up to 0.05, hazy
 # photographs 0.04 to 0.65.
 HAZE, THICK, MOST_THICK = (0.04, 0.2), (0.1, 0.3), 0.7
-MOST_PRIOR = 0.7  # share of the dark channel prior in the logarithm of luma, of scenes that aren't THICK
+# share of the dark channel prior in the logarithm of luma, of scenes that aren't THICK
+MOST_PRIOR = 0.7
 BLACK = 4e-3  # luma is taken to be brighter
-CLEAREST = 1.8  # most that colours gain by contrast alone: more shows blocks and a brown sky
+# most that colours gain by contrast alone: more shows blocks and a brown sky
+CLEAREST = 1.8
 
-RADIUS = 5  # frames on either side that depth, airlight and change of brightness are averaged over
+# frames on either side that depth, airlight and change of brightness are averaged over
+RADIUS = 5
 ESTIMATES = 48  # estimates of haze that are cached for neighbouring clips
 
 
@@ -77,38 +88,57 @@ def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
     return lines
 
 
-def coarse_size(height: int, width: int, lines: int | None, multiple: int) -> tuple[int, int]:
+def coarse_size(
+    height: int, width: int, lines: int | None, multiple: int
+) -> tuple[int, int]:
     """Return (height, width) of the small picture: the shorter side is near `lines`, both are multiples of
     `multiple`. Without `lines`, or if the frame is hardly larger, it is the frame's own size.
     """
     if lines is None or min(height, width) < LEAST_RATIO * lines:
         return height, width
     scale = lines / min(height, width)
-    rows, columns = (max(multiple, round(side * scale / multiple) * multiple) for side in (height, width))
+    rows, columns = (
+        max(multiple, round(side * scale / multiple) * multiple)
+        for side in (height, width)
+    )
     return rows, columns
 
 
-def guided_change(small: Tensor, restored: Tensor, size: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def guided_change(
+    small: Tensor, restored: Tensor, size: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
     """Return gain and offset (B, C, H, W) that change a frame as `small` (B, C, h, w) changes to `restored`.
 
     In every window of `small` and for every channel, they make gain * small + offset nearest to `restored` by
     least squares (He et al. 2013, eqs. 5 and 6; here the gain of flat windows tends to 1). Their means over
     the windows that cover a pixel are enlarged bilinearly to the frame (He and Sun 2015, algorithm 2).
     """
-    level = small.mean((-2, -1), keepdim=True)  # subtracted, since rounding would outweigh a small variance
+    # subtracted, since rounding would outweigh a small variance
+    level = small.mean((-2, -1), keepdim=True)
     centred = small - level
     mean, aim = _means(centred), _means(restored)
-    variance, covariance = _means(centred * centred) - mean * mean, _means(centred * restored) - mean * aim
+    variance, covariance = (
+        _means(centred * centred) - mean * mean,
+        _means(centred * restored) - mean * aim,
+    )
     gain = (covariance + FLAT) / (variance + FLAT)
     gain, offset = _means(gain), _means(aim - gain * mean)
     maps = torch.cat((gain, offset - gain * level), 1)
-    gain, offset = F.interpolate(maps, size=size, mode="bilinear", align_corners=False).chunk(2, 1)
+    gain, offset = F.interpolate(
+        maps, size=size, mode="bilinear", align_corners=False
+    ).chunk(2, 1)
     return gain, offset
 
 
 def _means(maps: Tensor) -> Tensor:
     """Return means over windows; at the borders over the part inside the picture."""
-    return F.avg_pool2d(maps, 2 * GUIDE_RADIUS + 1, stride=1, padding=GUIDE_RADIUS, count_include_pad=False)
+    return F.avg_pool2d(
+        maps,
+        2 * GUIDE_RADIUS + 1,
+        stride=1,
+        padding=GUIDE_RADIUS,
+        count_include_pad=False,
+    )
 
 
 class HazeNetworks(nn.Module):
@@ -124,7 +154,13 @@ class HazeNetworks(nn.Module):
         haze = self.first.scattering(pictures)
         airlight = from_light(haze.airlight).expand_as(pictures)
         return torch.cat(
-            (without_haze(pictures, haze), haze.depth, airlight, self.thick(pictures).float()), 1
+            (
+                without_haze(pictures, haze),
+                haze.depth,
+                airlight,
+                self.thick(pictures).float(),
+            ),
+            1,
         )
 
 
@@ -134,7 +170,8 @@ class HazeEstimate(NamedTuple):
     source: Tensor
     restored: Tensor  # by the first network
     thick: Tensor | None = None  # by the second
-    haze: Tensor | None = None  # (B, 4, 1, 1): mean optical depth, and R'G'B' of airlight whose luma is 1
+    # (B, 4, 1, 1): mean optical depth, and R'G'B' of airlight whose luma is 1
+    haze: Tensor | None = None
     prior: Tensor | None = None  # luma by the dark channel prior, if all haze is to go
 
     def clear(self, depth: Tensor | None) -> Tensor:
@@ -144,34 +181,48 @@ class HazeEstimate(NamedTuple):
         first, thick = self.restored.log(), self.thick.log()
         if self.prior is not None:
             clear = first.lerp(thick, MOST_THICK)
-            return clear.lerp(self.prior.log(), MOST_PRIOR * (1 - share(depth, *THICK))).exp()
+            return clear.lerp(
+                self.prior.log(), MOST_PRIOR * (1 - share(depth, *THICK))
+            ).exp()
         clear = first.lerp(thick, MOST_THICK * share(depth, *THICK)).exp()
         return self.source.lerp(clear, share(depth, *HAZE))
 
 
-def estimates_of(small: Tensor, outputs: Tensor, *, always: bool = False) -> list[HazeEstimate]:
+def estimates_of(
+    small: Tensor, outputs: Tensor, *, always: bool = False
+) -> list[HazeEstimate]:
     """Return the estimates of small pictures (B, 3, h, w) from the outputs of a network or HazeNetworks;
     `always`: with the dark channel prior for haze that the latter don't see.
     """
     parts = [small, outputs[:, :3].clamp(0, 1)]
     if outputs.shape[1] > 3:
         first, depth, airlight, thick = outputs.split((3, 1, 3, 3), 1)
-        lumas = luma_of(torch.cat((small, first, thick)).clamp(0, 1)).clamp(min=BLACK).chunk(3)
-        depth, airlight = (maps.mean((2, 3), keepdim=True) for maps in (depth, airlight))
+        lumas = (
+            luma_of(torch.cat((small, first, thick)).clamp(0, 1))
+            .clamp(min=BLACK)
+            .chunk(3)
+        )
+        depth, airlight = (
+            maps.mean((2, 3), keepdim=True) for maps in (depth, airlight)
+        )
         parts = [*lumas, torch.cat((depth, airlight / luma_of(airlight)), 1)]
         parts += [DarkChannel().clear_luma(small.clamp(0, 1)).clamp(min=BLACK)] * always
     frames = zip(*(part.split(1) for part in parts), strict=True)
     return [HazeEstimate(*maps) for maps in frames]
 
 
-def dehaze_smoothly(windows: Sequence[Sequence[HazeEstimate]], frames: Tensor) -> Tensor:
+def dehaze_smoothly(
+    windows: Sequence[Sequence[HazeEstimate]], frames: Tensor
+) -> Tensor:
     """Return frames (B, 3, H, W) without haze, each as the middle one of T estimates has it.
 
     The haze, and the gain of each channel's mean, are the means over all estimates of a window.
     """
     count, length = len(windows), len(windows[0])
     fields = zip(*(estimate for window in windows for estimate in window), strict=True)
-    estimates = HazeEstimate._make(None if maps[0] is None else torch.cat(maps) for maps in fields)
+    estimates = HazeEstimate._make(
+        None if maps[0] is None else torch.cat(maps) for maps in fields
+    )
     depth = haze = None
     if estimates.haze is not None:
         haze = estimates.haze.unflatten(0, (count, length)).mean(1)
@@ -180,13 +231,17 @@ def dehaze_smoothly(windows: Sequence[Sequence[HazeEstimate]], frames: Tensor) -
     gains = (_level(clear) / _level(estimates.source)).unflatten(0, (count, length))
     steady: Tensor = gains.mean(1) / gains[:, length // 2]
     middle = slice(length // 2, None, length)
-    gain, offset = guided_change(estimates.source[middle], clear[middle], frames.shape[-2:])
+    gain, offset = guided_change(
+        estimates.source[middle], clear[middle], frames.shape[-2:]
+    )
     if haze is None:
         return (gain * frames + offset) * steady
     return with_luma(frames, gain, offset, steady, haze[:, 1:])
 
 
-def with_luma(frames: Tensor, gain: Tensor, offset: Tensor, steady: Tensor, colour: Tensor) -> Tensor:
+def with_luma(
+    frames: Tensor, gain: Tensor, offset: Tensor, steady: Tensor, colour: Tensor
+) -> Tensor:
     """Return R'G'B' (B, 3, H, W) with (gain * luma + offset) * steady as luma, by the scattering model in
     display values: a scene's contrast grows by one factor in all channels, and what is taken off has the
     colour (B, 3, 1, 1) of the airlight, whose luma is 1.
@@ -214,10 +269,16 @@ class DehazeRestorer(PictureRestorer):
         self.lines = coarse_lines(model.card.parameters, model.card.name)
         super().__init__(TASK, options, model)
         network = model.network
-        if isinstance(network, MBTaylorFormer) and self.form.haze and options.model is None:
+        if (
+            isinstance(network, MBTaylorFormer)
+            and self.form.haze
+            and options.model is None
+        ):
             thick = load_model(THICK_HAZE, device=self.facts.device)
             self.network = HazeNetworks(network, thick.network).eval()
-            self.facts = facts_of_both(self.facts, model.card, thick.card, card_of(DENOISER))
+            self.facts = facts_of_both(
+                self.facts, model.card, thick.card, card_of(DENOISER)
+            )
 
     def _source_size(self, height: int, width: int) -> tuple[int, int]:
         return coarse_size(height, width, self.lines, self.form.multiple)
@@ -232,17 +293,27 @@ class DehazeRestorer(PictureRestorer):
         restored = self.network_output(picture[None])[:, :3].clamp(0, 1)
         return 255 * float((restored - source).abs().mean())
 
-    def _shared_results(self, clip: PreparedClip, indices: Sequence[int]) -> dict[int, HazeEstimate]:
-        windows = (reflected_window(index, RADIUS, len(clip.frames)) for index in indices)
+    def _shared_results(
+        self, clip: PreparedClip, indices: Sequence[int]
+    ) -> dict[int, HazeEstimate]:
+        windows = (
+            reflected_window(index, RADIUS, len(clip.frames)) for index in indices
+        )
         return self.cached(clip, chain(*windows), self._estimates, ESTIMATES)
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
-        windows = [reflected_window(index, RADIUS, len(clip.frames)) for index in indices]
+        windows = [
+            reflected_window(index, RADIUS, len(clip.frames)) for index in indices
+        ]
         frames = pick(clip.frames, indices).to(self.device)
-        estimate_windows = [[clip.results[index] for index in window] for window in windows]
+        estimate_windows = [
+            [clip.results[index] for index in window] for window in windows
+        ]
         return dehaze_smoothly(estimate_windows, frames)
 
-    def _estimates(self, clip: PreparedClip, indices: Sequence[int]) -> list[HazeEstimate]:
+    def _estimates(
+        self, clip: PreparedClip, indices: Sequence[int]
+    ) -> list[HazeEstimate]:
         outputs = self.network_results(clip, indices)
         return estimates_of(pick(clip.source, indices), outputs, always=self.always)
 

@@ -22,7 +22,13 @@ from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.fields import field_of, real_samples
 from vidrestore.models.grouping import CHUNK, GROUP, origins_of, restore_patches
-from vidrestore.models.matching import Grid, fixed_positions, halve, matched_positions, pair_like
+from vidrestore.models.matching import (
+    Grid,
+    fixed_positions,
+    halve,
+    matched_positions,
+    pair_like,
+)
 from vidrestore.models.noise_model import (
     FRAMES,
     coarse_level,
@@ -32,7 +38,13 @@ from vidrestore.models.noise_model import (
     relative_spectrum,
 )
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
-from vidrestore.models.nonlocal_bayes import Noise, Sampling, bayes_gains, inverse_covariance, nonlocal_bayes
+from vidrestore.models.nonlocal_bayes import (
+    Noise,
+    Sampling,
+    bayes_gains,
+    inverse_covariance,
+    nonlocal_bayes,
+)
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.settings.options import RestoreOptions
@@ -40,30 +52,43 @@ from vidrestore.settings.tasks import TASKS
 from vidrestore.weights import load_model
 from vidrestore.working import steps
 
-BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
+# sigma; for less noise, rounding to the 8 bits of bf16 would be visible
+BF16_FROM = 4.0
 # Of a GPU: those of a clip of 1080p on an H100; each group is 20 rows of a matrix product.
 GROUPS_PER_PROCESSOR = 64.0
-LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
+# networks prepared for one sigma: enough for the planes of a few scenes
+LEVELS_KEPT = 8
 TRACKS_PER_PROCESSOR = 64.0  # tracks filtered at once per processor of a GPU
 PATCHES = 80  # usual number in a group
-GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary ones included
-LEAST_SAMPLES = 4  # patches of a group in each of GROUP frames, as many in all in short clips
-FURTHER = (1, 4)  # time of a further pass over that of the first estimate: of several frames, of one
+# copies of a group of similar patches in memory, temporary ones included
+GROUP_COPIES = 8
+# patches of a group in each of GROUP frames, as many in all in short clips
+LEAST_SAMPLES = 4
+# time of a further pass over that of the first estimate: of several frames, of one
+FURTHER = (1, 4)
 FIRST_OF_CODING = 0.6  # sigma of the first estimate over that of a coder's loss
-OF_FIELDS = 1.4  # share of the residual that real rows between interpolated ones have; by training clips
+# share of the residual that real rows between interpolated ones have; by training clips
+OF_FIELDS = 1.4
 
 
 class Preset(NamedTuple):
     """A quality: the number of groups of patches, and of estimates from them."""
 
     stride: int  # of the groups of a grid, in sixteenths of a patch
-    passes: tuple[int, int]  # estimates by non-local Bayes, of luma and of colour differences
+    # estimates by non-local Bayes, of luma and of colour differences
+    passes: tuple[int, int]
     grids: int = 1  # of groups, for each estimate
-    samples: tuple[Sampling, Sampling] | None = None  # of luma and colour differences; None: as GROUP frames
+    # of luma and colour differences; None: as GROUP frames
+    samples: tuple[Sampling, Sampling] | None = None
 
 
-GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
-PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 2)), "best": Preset(8, (3, 2), grids=2)}
+# one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
+GRIDS = 4
+PRESETS = {
+    "fast": Preset(16, (1, 1)),
+    "default": Preset(16, (3, 2)),
+    "best": Preset(8, (3, 2), grids=2),
+}
 SAMPLES = Sampling(48, 2), Sampling(60, 3)
 PHOTOGRAPHS = {  # and other single frames
     "fast": Preset(16, (1, 1), samples=SAMPLES),
@@ -88,8 +113,13 @@ class DenoiseRestorer:
                 "`model` to such a network"
             )
         self.device = torch_device(options.device)
-        self.preset, self.photograph = PRESETS[options.quality], PHOTOGRAPHS[options.quality]
-        model = load_model(options.model or TASKS["denoise"].weights[0], device=str(self.device))
+        self.preset, self.photograph = (
+            PRESETS[options.quality],
+            PHOTOGRAPHS[options.quality],
+        )
+        model = load_model(
+            options.model or TASKS["denoise"].weights[0], device=str(self.device)
+        )
         self.network = _checked_network(model.network, model.card.name)
         self.patch = self.network.config.patch
         self.match = options.match
@@ -108,10 +138,13 @@ class DenoiseRestorer:
         codes = 8 * 4 * GROUP * self.network.config.atoms
         similar = GROUP_COPIES * 4 * PATCHES * self.patch**2
         self.batch = batch_for(self.device, CHUNK, codes, GROUPS_PER_PROCESSOR)
-        self.tracks = batch_for(self.device, TRACKS, similar, TRACKS_PER_PROCESSOR)  # filtered at once
+        # filtered at once
+        self.tracks = batch_for(self.device, TRACKS, similar, TRACKS_PER_PROCESSOR)
         self._levels = lru_cache(LEVELS_KEPT)(self.network.at)
         patch, device = self.patch, self.device
-        self._transform = cache(lambda dtype: Transform(patch, dtype, PackedLinear, device))
+        self._transform = cache(
+            lambda dtype: Transform(patch, dtype, PackedLinear, device)
+        )
         self._lock = Lock()
 
     def clip_length(self, height: int, width: int) -> int:
@@ -134,11 +167,25 @@ class DenoiseRestorer:
         planes = [_padded_to(plane.to(self.device), self.patch) for plane in clip]
         positions = ClipPositions(planes[0], self.patch, follow=self.match)
         restored: list[Tensor] = []
-        sizes, coding = [plane.numel() for plane in planes], coding or ((),) * len(planes)
-        for plane, level, frames in steps(list(zip(planes, sigma, coding, strict=True)), sizes):
+        sizes, coding = (
+            [plane.numel() for plane in planes],
+            coding or ((),) * len(planes),
+        )
+        for plane, level, frames in steps(
+            list(zip(planes, sigma, coding, strict=True)), sizes
+        ):
             luma = restored[0] if restored else None
             if level:
-                plane = self._denoised(plane, level, luma, positions, precision, measured, frames, real_rows)
+                plane = self._denoised(
+                    plane,
+                    level,
+                    luma,
+                    positions,
+                    precision,
+                    measured,
+                    frames,
+                    real_rows,
+                )
             restored.append(plane)
         # without the rows and columns that fill the last patches
         results = []
@@ -166,8 +213,10 @@ class DenoiseRestorer:
         have another spectrum, so that it is measured in a field of the others, if `rows` has some.
         """
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
-        grids = positions.origins(plane.shape, self._preset(plane).stride, GRIDS)  # groups (GRIDS * S, T)
-        grids = grids.unflatten(0, (GRIDS, -1)).roll(-1, 0)  # those of the first estimate last
+        # groups (GRIDS * S, T)
+        grids = positions.origins(plane.shape, self._preset(plane).stride, GRIDS)
+        # those of the first estimate last
+        grids = grids.unflatten(0, (GRIDS, -1)).roll(-1, 0)
         groups, spectrum = grids.flatten(0, 1), None
         colour = luma is not None
         passes = self._preset(plane).passes[colour]
@@ -184,7 +233,9 @@ class DenoiseRestorer:
         def spectrum_of(estimate: Tensor, sigma: float) -> Tensor:
             assert field is not None
             parts = field.of(plane), field.of(estimate)
-            return relative_spectrum(*parts, sigma, field.groups, self._transform(dtype))
+            return relative_spectrum(
+                *parts, sigma, field.groups, self._transform(dtype)
+            )
 
         if field is not None and field.groups.shape[1] >= FRAMES:
             spectrum = spectrum_of(estimate, sigma)
@@ -196,17 +247,25 @@ class DenoiseRestorer:
                 trial = self.restored_plane(plane, lower, positions, precision)
                 if may_be_white(spectrum_of(trial, lower)):
                     sigma, estimate, spectrum = lower, trial, None
-            coarse = coarse_level(spectrum, sigma) if spectrum is not None and luma is None else None
+            coarse = (
+                coarse_level(spectrum, sigma)
+                if spectrum is not None and luma is None
+                else None
+            )
             if spectrum is not None and coarse is not None:
                 sigma, spectrum = coarse, spectrum * (sigma / coarse) ** 2
                 estimate = self.restored_plane(plane, sigma, positions, precision)
         luma = None if luma is None else _resized(luma, plane.shape)
         brightness = (estimate if luma is None else luma) if measured else None
         whitener = None if spectrum is None else inverse_covariance(spectrum)
-        noise = Noise(sigma, brightness, whitener, tuple(level / sigma for level in levels))
+        noise = Noise(
+            sigma, brightness, whitener, tuple(level / sigma for level in levels)
+        )
         next(stages)
         real = real_samples(rows, plane)
-        restored = self.further_estimates(plane, estimate, grids, noise, dtype, real, colour=colour)
+        restored = self.further_estimates(
+            plane, estimate, grids, noise, dtype, real, colour=colour
+        )
         for frame, level in enumerate(levels):
             if not level:  # without a loss
                 restored[frame] = plane[frame]
@@ -232,29 +291,49 @@ class DenoiseRestorer:
         """
         preset = self._preset(plane)
         passes, count = preset.passes[colour], preset.grids
-        samples = Sampling(max(LEAST_SAMPLES, round(LEAST_SAMPLES * GROUP / len(plane))))
+        samples = Sampling(
+            max(LEAST_SAMPLES, round(LEAST_SAMPLES * GROUP / len(plane)))
+        )
         kind = "clips"
         if preset.samples:
             samples, kind = preset.samples[colour], ("luma", "chroma")[colour]
         if real is not None:
-            is_exact = real.all(1, keepdim=True) | (colour and noise.whitener is not None)
+            is_exact = real.all(1, keepdim=True) | (
+                colour and noise.whitener is not None
+            )
             shares = real * torch.where(is_exact, 1.0, OF_FIELDS)
-        turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
+        turns = (
+            grids.repeat(2, 1, 1)[: passes * count]
+            .unflatten(0, (passes, count))
+            .flatten(1, 2)
+        )
         for stage, tracks in enumerate(steps(list(turns))):
             gains = bayes_gains(kind, stage, noise.sigma, self.device)
             source = plane if real is None else estimate.lerp(plane, shares)
             estimate = nonlocal_bayes(
-                source, estimate, tracks, self.patch, noise, gains, samples, dtype, self.tracks
+                source,
+                estimate,
+                tracks,
+                self.patch,
+                noise,
+                gains,
+                samples,
+                dtype,
+                self.tracks,
             )
         return estimate
 
     def _preset(self, plane: Tensor) -> Preset:
         return self.photograph if len(plane) == 1 else self.preset
 
-    def restored_plane(self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
+    def restored_plane(
+        self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str
+    ) -> Tensor:
         """Return the first estimate of a plane (T, H, W) of at least a patch; `positions` are its clip's."""
         origins = positions.origins(plane.shape, self._preset(plane).stride)
-        return restore_patches(plane, origins, self.patch, self._level(sigma, precision), self.batch)
+        return restore_patches(
+            plane, origins, self.patch, self._level(sigma, precision), self.batch
+        )
 
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer groups and tracks at once."""
@@ -265,12 +344,19 @@ class DenoiseRestorer:
     def _level(self, sigma: float, precision: str) -> LevelDust | FastDust:
         """Return the network prepared for one sigma; the latest few are kept."""
         sigma = max(sigma, SIGMA_RANGE[0])
-        dtype = torch.bfloat16 if sigma >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
+        dtype = (
+            torch.bfloat16
+            if sigma >= BF16_FROM and uses_bf16(precision, self.device)
+            else torch.float32
+        )
         with self._lock, torch.no_grad():
-            return cast("LevelDust | FastDust", self._levels(sigma, dtype, PackedLinear))
+            return cast(
+                "LevelDust | FastDust", self._levels(sigma, dtype, PackedLinear)
+            )
 
 
-SHIFTS = ((0, 0), (1, 1), (0, -1), (-1, 0))  # shifts of up to four grids, in half strides down and right
+# shifts of up to four grids, in half strides down and right
+SHIFTS = ((0, 0), (1, 1), (0, -1), (-1, 0))
 
 
 class ClipPositions:
@@ -296,28 +382,56 @@ class ClipPositions:
         grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
         if grid not in self._corners and self.follow:
             self._corners[grid] = matched_positions(_resized(self.luma, shape), grid)
-        corners = self._corners[grid] if self.follow else fixed_positions(frames, grid, self.luma.device)
+        corners = (
+            self._corners[grid]
+            if self.follow
+            else fixed_positions(frames, grid, self.luma.device)
+        )
         # shifted by half a stride, but within the plane
-        limit, half = pair_like(corners, height - self.patch, width - self.patch), grid.stride // 2
-        shifts = [pair_like(corners, half * down, half * right) for down, right in SHIFTS[:grids]]
-        shifted = [torch.minimum((corners + shift).clamp_(min=0), limit) for shift in shifts]
+        limit, half = (
+            pair_like(corners, height - self.patch, width - self.patch),
+            grid.stride // 2,
+        )
+        shifts = [
+            pair_like(corners, half * down, half * right)
+            for down, right in SHIFTS[:grids]
+        ]
+        shifted = [
+            torch.minimum((corners + shift).clamp_(min=0), limit) for shift in shifts
+        ]
         if grids > 1 and not self.follow:
-            border = corners[:, : grid.columns], corners[:, grid.columns :: grid.columns]
+            border = (
+                corners[:, : grid.columns],
+                corners[:, grid.columns :: grid.columns],
+            )
             shifted = [torch.cat((positions, *border), 1) for positions in shifted]
-        return torch.cat([origins_of(positions, height, width) for positions in shifted])
+        return torch.cat(
+            [origins_of(positions, height, width) for positions in shifted]
+        )
 
 
-def _range_warning(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
+def _range_warning(
+    network: Dust | SigmaDust, name: str, sigma: float | str
+) -> tuple[str, ...]:
     """Return a warning if `sigma` is outside the network's range; at 0 nothing is denoised."""
     low, high = SIGMA_RANGE
-    if not isinstance(network, SigmaDust) or isinstance(sigma, str) or sigma == 0 or low <= sigma <= high:
+    if (
+        not isinstance(network, SigmaDust)
+        or isinstance(sigma, str)
+        or sigma == 0
+        or low <= sigma <= high
+    ):
         return ()
     nearest = min(max(sigma, low), high)
-    return (f"{name} was trained for sigma {low:g} to {high:g}; sigma {sigma:g} is taken for {nearest:g}",)
+    return (
+        f"{name} was trained for sigma {low:g} to {high:g}; sigma {sigma:g} is taken for {nearest:g}",
+    )
 
 
 def _checked_network(network: object, name: str) -> Dust | SigmaDust:
-    if isinstance(network, SigmaDust) or (isinstance(network, Dust) and network.config.measurements is None):
+    if isinstance(network, SigmaDust) or (
+        isinstance(network, Dust) and network.config.measurements is None
+    ):
         return network
     raise CheckpointError(
         f"{name}: these weights do not denoise; name some whose task is 'denoise' (see `vidrestore weights "
@@ -337,4 +451,8 @@ def _resized(luma: Tensor, shape: torch.Size) -> Tensor:
 def _padded_to(plane: Tensor, side: int) -> Tensor:
     """Extend a plane that is smaller than a patch by repeating its last row and column."""
     below, right = max(0, side - plane.shape[1]), max(0, side - plane.shape[2])
-    return F.pad(plane[:, None], (0, right, 0, below), mode="replicate")[:, 0] if below or right else plane
+    return (
+        F.pad(plane[:, None], (0, right, 0, below), mode="replicate")[:, 0]
+        if below or right
+        else plane
+    )

@@ -42,16 +42,21 @@ def torch_device(name: str) -> torch.device:
     except (RuntimeError, ValueError) as error:
         raise OptionError(str(error)) from error
     if device.type == "cuda" and (
-        not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
+        not torch.cuda.is_available()
+        or (device.index or 0) >= torch.cuda.device_count()
     ):
         if not torch.version.cuda and not torch.version.hip:
-            raise OptionError(f"device {name!r} needs another PyTorch: {gpu_advice()}; or use `device=cpu`")
+            raise OptionError(
+                f"device {name!r} needs another PyTorch: {gpu_advice()}; or use `device=cpu`"
+            )
         raise OptionError(
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use "
             "`device=cpu`"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise OptionError(f"device {name!r} is not there: torch sees no Apple GPU; use `device=cpu`")
+        raise OptionError(
+            f"device {name!r} is not there: torch sees no Apple GPU; use `device=cpu`"
+        )
     return device
 
 
@@ -68,7 +73,10 @@ def available_devices() -> Iterator[tuple[str, str]]:
     yield "cpu", f"{counted_words(cores, 'core')}, {counted_words(threads, 'thread')}"
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
-        yield f"cuda:{number}", f"{properties.name}, {properties.total_memory / 1e9:.0f} GB"
+        yield (
+            f"cuda:{number}",
+            f"{properties.name}, {properties.total_memory / 1e9:.0f} GB",
+        )
     if torch.backends.mps.is_available():
         yield "mps", "Apple GPU (untested)"
 
@@ -115,7 +123,10 @@ class _AllBits:
     def __enter__(self) -> None:
         with self._lock:
             if not self._users:
-                self._before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
+                self._before, torch.backends.cudnn.allow_tf32 = (
+                    torch.backends.cudnn.allow_tf32,
+                    False,
+                )
             self._users += 1
 
     def __exit__(self, *error: object) -> None:
@@ -128,7 +139,9 @@ class _AllBits:
 _ALL_BITS = _AllBits()
 
 
-def all_bits(device: torch.device, half: torch.dtype | None) -> AbstractContextManager[None]:
+def all_bits(
+    device: torch.device, half: torch.dtype | None
+) -> AbstractContextManager[None]:
     """Compute convolutions of the block in full fp32, unless they are in `half` precision.
 
     By default cuDNN multiplies 10 of the 23 bits (TF32); matrix products keep all of them anyway. The
@@ -137,7 +150,9 @@ def all_bits(device: torch.device, half: torch.dtype | None) -> AbstractContextM
     return _ALL_BITS if device.type == "cuda" and half is None else nullcontext()
 
 
-def in_all_bits(items: Iterator[T], device: torch.device, half: torch.dtype | None) -> Iterator[T]:
+def in_all_bits(
+    items: Iterator[T], device: torch.device, half: torch.dtype | None
+) -> Iterator[T]:
     """Yield the same items, each of them computed in an `all_bits` block of its own."""
     while True:
         with all_bits(device, half):
@@ -147,7 +162,9 @@ def in_all_bits(items: Iterator[T], device: torch.device, half: torch.dtype | No
         yield cast("T", item)
 
 
-def batch_for(device: torch.device, usual: int, item_bytes: int, per_processor: float) -> int:
+def batch_for(
+    device: torch.device, usual: int, item_bytes: int, per_processor: float
+) -> int:
     """Return the batch size: `usual` on a CPU, whose caches are small.
 
     On a GPU as many as keep its processors busy, `per_processor` of them on each, if memory holds them, each
@@ -156,13 +173,18 @@ def batch_for(device: torch.device, usual: int, item_bytes: int, per_processor: 
     if device.type != "cuda":
         return usual
     processors = torch.cuda.get_device_properties(device).multi_processor_count
-    return max(1, min(memory_for(device) // item_bytes, math.ceil(per_processor * processors)))
+    return max(
+        1, min(memory_for(device) // item_bytes, math.ceil(per_processor * processors))
+    )
 
 
 def tiles_for(device: torch.device, tile: tuple[int, int], pixel_bytes: int) -> int:
     """Return how many tiles to compute at once; a pixel takes `pixel_bytes` bytes."""
     pixels = tile[0] * tile[1]
-    return min(MOST_TILES, batch_for(device, 1, pixels * pixel_bytes, PIXELS_PER_PROCESSOR / pixels))
+    return min(
+        MOST_TILES,
+        batch_for(device, 1, pixels * pixel_bytes, PIXELS_PER_PROCESSOR / pixels),
+    )
 
 
 def memory_for(device: torch.device) -> int:

@@ -110,7 +110,8 @@ def light_terms(luma: Tensor) -> Tensor:
     height, width = luma.shape[-2:]
     down = torch.linspace(-1, 1, height, device=luma.device)[:, None]
     across = torch.linspace(-1, 1, width, device=luma.device)
-    light = luma.clamp(min=FIT.floor).log() + 1  # about 0 in mid tones, so that terms are nearly independent
+    # about 0 in mid tones, so that terms are nearly independent
+    light = luma.clamp(min=FIT.floor).log() + 1
     terms = (torch.ones_like(light), light, light.square(), across, down)
     return torch.stack([term.expand_as(light) for term in terms], -1)
 
@@ -125,14 +126,20 @@ def light_change(before: Tensor, after: Tensor) -> LightChange:
     moved = warp(after, motion, border="border")
     mismatch = (warp(evened_after, motion, border="border") - evened_before).abs()
     least, most = torch.minimum(before, moved), torch.maximum(before, moved)
-    is_usable = (means_around(mismatch, 5) < FIT.mismatch) & (least > FIT.darkest) & (most < FIT.brightest)
+    is_usable = (
+        (means_around(mismatch, 5) < FIT.mismatch)
+        & (least > FIT.darkest)
+        & (most < FIT.brightest)
+    )
 
     logarithms = (picture.clamp(min=FIT.floor).log() for picture in (before, moved))
     first, second = logarithms
     light = ((first + second) / 2).exp()
     terms, change = light_terms(light).flatten(0, 3), (second - first).flatten()
     weight, usable = light.flatten(), is_usable.flatten().float()
-    coefficients = robust_fit(terms, change, weight, usable) * (usable.mean() >= FIT.least_usable)
+    coefficients = robust_fit(terms, change, weight, usable) * (
+        usable.mean() >= FIT.least_usable
+    )
 
     # Residuals that are alike over a block are light that the polynomial can't follow.
     factor = terms @ coefficients
@@ -141,7 +148,9 @@ def light_change(before: Tensor, after: Tensor) -> LightChange:
     shares = F.adaptive_avg_pool2d(usable.view_as(before), FIT.blocks)
     uneven = (sums / shares.clamp(min=0.1)).abs().mean()
     levels = factor * weight
-    return LightChange(coefficients, LEVELS * torch.stack((levels.mean(), levels.abs().mean(), uneven)))
+    return LightChange(
+        coefficients, LEVELS * torch.stack((levels.mean(), levels.abs().mean(), uneven))
+    )
 
 
 def evened(luma: Tensor) -> Tensor:
@@ -164,9 +173,14 @@ def robust_fit(terms: Tensor, change: Tensor, weight: Tensor, usable: Tensor) ->
         normal = weighted.mT @ terms + FIT.ridge * (share.sum() + 1) * diagonal
         coefficients = torch.linalg.solve(normal, weighted.mT @ change)
         residual = weight * (change - terms @ coefficients)
-        deviation = (1.4826 * residual.abs().median()).clamp(min=FIT.least_deviation / LEVELS)
+        deviation = (1.4826 * residual.abs().median()).clamp(
+            min=FIT.least_deviation / LEVELS
+        )
         width = FIT.widths[2 * number // FIT.rounds]
-        trust = usable * (1 - (residual / (width * deviation)).square()).clamp(min=0).square()
+        trust = (
+            usable
+            * (1 - (residual / (width * deviation)).square()).clamp(min=0).square()
+        )
     return coefficients
 
 
@@ -205,7 +219,9 @@ def correction(changes: Sequence[LightChange], frame: int) -> Tensor | None:
 
     changes: from each frame to the next of `frame` and up to FIT.radius frames on either side
     """
-    statistics: list[list[float]] = torch.stack([change.statistics for change in changes]).tolist()
+    statistics: list[list[float]] = torch.stack(
+        [change.statistics for change in changes]
+    ).tolist()
     first, last = scene_around([mean for mean, _, _ in statistics], frame)
     if last - first + 1 < FIT.shortest or not alternation_of(statistics[first:last]):
         return None
@@ -215,7 +231,9 @@ def correction(changes: Sequence[LightChange], frame: int) -> Tensor | None:
     course = F.pad(steps.cumsum(0), (0, 0, 1, 0))
 
     # A line through it, weighted towards the frame: its value there is a weighted mean of the course.
-    offsets = torch.arange(first - frame, last - frame + 1, device=course.device, dtype=course.dtype)
+    offsets = torch.arange(
+        first - frame, last - frame + 1, device=course.device, dtype=course.dtype
+    )
     weights = (offsets * (math.pi / 2 / (FIT.radius + 1))).cos().square()
     moment, spread = (weights * offsets).sum(), (weights * offsets.square()).sum()
     weights = weights * (spread - moment * offsets)
@@ -238,15 +256,28 @@ class FlickerRestorer(TemporalRestorer):
     def look(self, clip: Tensor, place: int) -> LightChange | None:
         if place + 1 == len(clip):
             return None
-        before, after = (small_luma(clip[index].to(self.device))[None] for index in (place, place + 1))
+        before, after = (
+            small_luma(clip[index].to(self.device))[None]
+            for index in (place, place + 1)
+        )
         return light_change(before, after)
 
-    def restored(self, clip: Tensor, place: int, looks: dict[int, LightChange | None]) -> Tensor:
+    def restored(
+        self, clip: Tensor, place: int, looks: dict[int, LightChange | None]
+    ) -> Tensor:
         first, last = max(0, place - FIT.radius), min(len(clip) - 1, place + FIT.radius)
-        changes = [change for index in range(first, last) if (change := looks[index]) is not None]
+        changes = [
+            change
+            for index in range(first, last)
+            if (change := looks[index]) is not None
+        ]
         coefficients = correction(changes, place - first)
         if coefficients is None:
             return clip[place]
         frame = clip[place].to(self.device)
-        factor = (light_terms(luma_of(frame[None])[0, 0]) @ coefficients).clamp(-FIT.most, FIT.most).exp()
+        factor = (
+            (light_terms(luma_of(frame[None])[0, 0]) @ coefficients)
+            .clamp(-FIT.most, FIT.most)
+            .exp()
+        )
         return (frame * factor).to(clip.device)

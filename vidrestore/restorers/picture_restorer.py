@@ -41,15 +41,18 @@ OVERLAP = 32  # default of pixels that tiles share
 # Frames that a clip gives on a GPU, restored together. On a CPU clips are as short as possible, because an
 # interrupted run loses the clips in progress.
 GPU_CLIP = 24
-MAPS = 8  # maps of the widest convolution, at the peak of a network that doesn't state its memory
-STRIPS = 48 << 20  # bytes of the maps that are processed in strips, for pictures of any size
+# maps of the widest convolution, at the peak of a network that doesn't state its memory
+MAPS = 8
+# bytes of the maps that are processed in strips, for pictures of any size
+STRIPS = 48 << 20
 
 
 class PreparedClip(NamedTuple):
     """A clip (T, 3, H, W) and how it is restored."""
 
     frames: Tensor
-    source: Tensor  # the pictures that the network restores: those frames, or smaller ones
+    # the pictures that the network restores: those frames, or smaller ones
+    source: Tensor
     half: torch.dtype | None
     tile: tuple[int, int]
     tiles: int  # at once, if a picture has several
@@ -58,7 +61,8 @@ class PreparedClip(NamedTuple):
     batch: int
     first: int  # number of its first frame in the video
     cache: ResultCache  # of the video
-    results: dict[int, Any]  # results that several of its frames need, by the numbers of frames
+    # results that several of its frames need, by the numbers of frames
+    results: dict[int, Any]
 
 
 class PictureRestorer:
@@ -71,18 +75,31 @@ class PictureRestorer:
     """
 
     input_kind: Literal["rgb"] = "rgb"
-    radius = 0  # neighbours on either side that a frame depends on, apart from those that the network takes
+    # neighbours on either side that a frame depends on, apart from those that the network takes
+    radius = 0
     shares = (0, 1)  # of the time: results that several frames need, and the frames
 
-    def __init__(self, task: str, options: RestoreOptions, model: Model | None = None) -> None:
+    def __init__(
+        self, task: str, options: RestoreOptions, model: Model | None = None
+    ) -> None:
         self.device = device = torch_device(options.device)
         model = model or default_model(task, options)
         self.network, self.form = model.network, PictureForm.of(model.network)
         form = self.form
-        self.pixel_memory = form.pixel_memory or form.scale**2 * estimated_memory(model.network)
-        self.budget, self.tile, self.most_tiles = memory_for(device), options.tile, MOST_TILES
+        self.pixel_memory = form.pixel_memory or form.scale**2 * estimated_memory(
+            model.network
+        )
+        self.budget, self.tile, self.most_tiles = (
+            memory_for(device),
+            options.tile,
+            MOST_TILES,
+        )
         # the index of the task, if the network has several
-        self.tasks = [torch.tensor([form.tasks.index(task)], device=device)] if form.tasks else []
+        self.tasks = (
+            [torch.tensor([form.tasks.index(task)], device=device)]
+            if form.tasks
+            else []
+        )
         if self.tile is not None and self.tile % form.multiple:
             raise OptionError(
                 f"tile must be a multiple of {form.multiple} for {model.card.name}, got {self.tile}"
@@ -92,7 +109,9 @@ class PictureRestorer:
                 f"{model.card.name}: enlarges {form.scale} times, but {task} keeps the size; use sr"
             )
         if task not in DENOISE and getattr(self.network, "takes_sigma", False):
-            raise OptionError(f"{options.model} takes the noise's level, so it is for denoise alone")
+            raise OptionError(
+                f"{options.model} takes the noise's level, so it is for denoise alone"
+            )
         self.precision = options.precision
         self.on_gpu = device.type != "cpu"
         radius = form.frames // 2 + self.radius
@@ -134,7 +153,9 @@ class PictureRestorer:
         room = max(self.budget - self._other_bytes(height, width), self.budget // 4)
         pixels, multiple = room // self.pixel_memory, self.form.multiple
         size = self._source_size(height, width)
-        return tile_sides(*size, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
+        return tile_sides(
+            *size, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple
+        )
 
     def _source_size(self, height: int, width: int) -> tuple[int, int]:
         """Return (height, width) of the pictures that the network restores, for frames of this size."""
@@ -150,8 +171,13 @@ class PictureRestorer:
         cache: ResultCache | None = None,
     ) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
-        setup = self._setup(clip, precision, first, ResultCache() if cache is None else cache)
-        batches = [range(start, min(start + setup.batch, keep[1])) for start in range(*keep, setup.batch)]
+        setup = self._setup(
+            clip, precision, first, ResultCache() if cache is None else cache
+        )
+        batches = [
+            range(start, min(start + setup.batch, keep[1]))
+            for start in range(*keep, setup.batch)
+        ]
 
         def restored(indices: Sequence[int]) -> Tensor:
             with torch.inference_mode(), all_bits(self.device, setup.half):
@@ -171,7 +197,9 @@ class PictureRestorer:
         with torch.inference_mode(), all_bits(self.device, setup.half):
             return self.network_results(setup, [len(window) // 2])
 
-    def _setup(self, clip: Tensor, precision: str | None, first: int, cache: ResultCache) -> PreparedClip:
+    def _setup(
+        self, clip: Tensor, precision: str | None, first: int, cache: ResultCache
+    ) -> PreparedClip:
         source = self._source(clip)
         tile = self.tile_size(*clip.shape[-2:])
         tiles = min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
@@ -184,7 +212,9 @@ class PictureRestorer:
         """Return the pictures (T, 3, h, w) that the network restores."""
         return clip
 
-    def _shared_results(self, clip: PreparedClip, indices: Sequence[int]) -> dict[int, Any]:
+    def _shared_results(
+        self, clip: PreparedClip, indices: Sequence[int]
+    ) -> dict[int, Any]:
         """Return the results that several of some frames need, computed once, by the numbers of frames."""
         return {}
 
@@ -202,13 +232,20 @@ class PictureRestorer:
 
         def work(tiles: Tensor) -> Tensor:
             pictures = tiles if self.form.frames > 1 else tiles[:, 0]
-            with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
+            with torch.autocast(
+                self.device.type, half or torch.bfloat16, enabled=half is not None
+            ):
                 tasks = (task.expand(len(pictures)) for task in self.tasks)
                 restored: Tensor = self.network(pictures, *tasks)[:, None].float()
             return restored
 
-        windows = torch.stack([pick(source, self.window(index, len(source))) for index in indices])
-        sized, scale = padded(windows.to(self.device), self.form.multiple), self.form.scale
+        windows = torch.stack(
+            [pick(source, self.window(index, len(source))) for index in indices]
+        )
+        sized, scale = (
+            padded(windows.to(self.device), self.form.multiple),
+            self.form.scale,
+        )
         outputs = apply_tiled(work, sized, clip.tile, OVERLAP, scale, clip.tiles)
         height, width = (scale * side for side in source.shape[-2:])
         return outputs[:, 0, :, :height, :width]
@@ -225,7 +262,10 @@ class PictureRestorer:
         """
 
         def results(missing: list[int]) -> Iterator[T]:
-            batches = [missing[start : start + clip.batch] for start in range(0, len(missing), clip.batch)]
+            batches = [
+                missing[start : start + clip.batch]
+                for start in range(0, len(missing), clip.batch)
+            ]
             return chain.from_iterable(dealt(partial(compute, clip), batches))
 
         # the same frame, seen with other neighbours, has another result
@@ -272,11 +312,19 @@ def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     restorer = PictureRestorer("denoise", options)
     network: Any = restorer.network
     takes_sigma = getattr(network, "takes_sigma", False)
-    if takes_sigma == (options.sigma == "auto") or options.quality != "default" or not options.match:
+    if (
+        takes_sigma == (options.sigma == "auto")
+        or options.quality != "default"
+        or not options.match
+    ):
         advice = (
-            "needs the noise's level as `sigma`" if takes_sigma else "estimates noise itself, without `sigma`"
+            "needs the noise's level as `sigma`"
+            if takes_sigma
+            else "estimates noise itself, without `sigma`"
         )
-        raise OptionError(f"{options.model} {advice}; `quality` and match=False are for DUST alone")
+        raise OptionError(
+            f"{options.model} {advice}; `quality` and match=False are for DUST alone"
+        )
     if takes_sigma:
         network.sigma = options.sigma
     return restorer

@@ -28,15 +28,22 @@ from vidrestore.working import threads_for
 
 RADIUS = 2  # neighbours on either side
 # Chosen on training clips with drawn rain and snow, and clear. Grey levels:
-LEAST, SOFT = 2.0, 4.0  # an outlier is brighter by this at least, and replaced entirely if by so much more
-DOUBT = 3.0  # times the mean by which neighbours are brighter around, added to the least
-REMOVED = (1.0, 2.0)  # mean change by the network between which the share of outliers that go grows
-AGREEMENT = (1.5, 3.5)  # half the difference of the middle two neighbours between which that share falls
-CLOSE, AROUND, WIDE = 3, 15, 31  # sides in pixels of the squares that differences are averaged over
+# an outlier is brighter by this at least, and replaced entirely if by so much more
+LEAST, SOFT = 2.0, 4.0
+# times the mean by which neighbours are brighter around, added to the least
+DOUBT = 3.0
+# mean change by the network between which the share of outliers that go grows
+REMOVED = (1.0, 2.0)
+# half the difference of the middle two neighbours between which that share falls
+AGREEMENT = (1.5, 3.5)
+# sides in pixels of the squares that differences are averaged over
+CLOSE, AROUND, WIDE = 3, 15, 31
 MAPS = 12  # maps as large as a frame that the search takes, in frames
 
 
-def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
+def without_outliers(
+    source: Tensor, frames: Tensor, neighbours: Sequence[Tensor]
+) -> Tensor:
     """Return restored frames (B, 3, H, W) without what four restored neighbours lack. `source`: the frames
     before the network.
     """
@@ -53,16 +60,23 @@ def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor
     removal = levels_around((source - frames).abs_(), WIDE)
     share = ((brighter - LEAST - DOUBT * darker) / SOFT).clamp_(0, 1)
     share *= ((removal - REMOVED[0]) / (REMOVED[1] - REMOVED[0])).clamp_(0, 1)
-    share *= ((AGREEMENT[1] - disagreement) / (AGREEMENT[1] - AGREEMENT[0])).clamp_(0, 1)
+    share *= ((AGREEMENT[1] - disagreement) / (AGREEMENT[1] - AGREEMENT[0])).clamp_(
+        0, 1
+    )
     return frames.lerp(middle, share)
 
 
 def aligned(frames: Tensor, neighbours: Tensor) -> Tensor:
     """Return neighbours (N B, 3, H, W) warped onto frames (B, 3, H, W), by their motion at half size."""
-    halves = [F.avg_pool2d(luma_of(pictures), 2, ceil_mode=True) for pictures in (frames, neighbours)]
+    halves = [
+        F.avg_pool2d(luma_of(pictures), 2, ceil_mode=True)
+        for pictures in (frames, neighbours)
+    ]
     references = halves[0].repeat(len(neighbours) // len(frames), 1, 1, 1)
     motion = 2 * dense_motion(references, halves[1])
-    motion = F.interpolate(motion, frames.shape[-2:], mode="bilinear", align_corners=False)
+    motion = F.interpolate(
+        motion, frames.shape[-2:], mode="bilinear", align_corners=False
+    )
     return warp(neighbours, motion, border="border")
 
 
@@ -87,12 +101,16 @@ class WeatherRestorer(PictureRestorer):
         frames = self.facts.clip + MAPS  # as many are cached, and more
         return super()._other_bytes(height, width) + 4 * 3 * height * width * frames
 
-    def _shared_results(self, clip: PreparedClip, indices: Sequence[int]) -> dict[int, Tensor]:
+    def _shared_results(
+        self, clip: PreparedClip, indices: Sequence[int]
+    ) -> dict[int, Tensor]:
         count = len(clip.frames)
         if count == 1:
             return {}
         windows = (reflected_window(index, RADIUS, count) for index in indices)
-        return self.cached(clip, chain(*windows), self.network_results, self._room(clip.frames))
+        return self.cached(
+            clip, chain(*windows), self.network_results, self._room(clip.frames)
+        )
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         count = len(clip.frames)

@@ -31,7 +31,10 @@ class ResultCache:
         self.results: dict[Hashable, Future[Any]] = {}
 
     def get(
-        self, keys: Mapping[int, Hashable], compute: Callable[[list[int]], Iterable[T]], room: int
+        self,
+        keys: Mapping[int, Hashable],
+        compute: Callable[[list[int]], Iterable[T]],
+        room: int,
     ) -> dict[int, T]:
         """Return results by frame, which have these keys. `compute` is called once, with those frames whose
         results no thread has computed or is computing; for the others' results this thread waits. The latest

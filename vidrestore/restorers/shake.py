@@ -38,7 +38,13 @@ from vidrestore.models.deconvolution import (
     sharpened,
     transfer,
 )
-from vidrestore.noise.white import BLOCK_SIDE, BLOCKS_PER_FRAME, BlockSet, clipping_bounds, noise_variance
+from vidrestore.noise.white import (
+    BLOCK_SIDE,
+    BLOCKS_PER_FRAME,
+    BlockSet,
+    clipping_bounds,
+    noise_variance,
+)
 from vidrestore.pixels.linear_light import Response, from_light, to_light
 from vidrestore.pixels.tiling import blend_window, tile_spans
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip
@@ -49,26 +55,36 @@ METHOD = "deconvolution"
 NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure function
 SOFT = 0.25  # ratio from which no kernel is searched for
 SOFTER = (0.18, 0.22)  # ratios between which the share of the network falls to nothing
-RATIO_PIXELS, KERNEL_PIXELS = 3_000_000, 500_000  # most that softness and a kernel are estimated from
+# most that softness and a kernel are estimated from
+RATIO_PIXELS, KERNEL_PIXELS = 3_000_000, 500_000
 FRAME_PIXELS = 120_000  # the same for the kernel of a video's frame
 SIDE = 31  # of kernels, in pixels of the picture that they are estimated from
-PART, MARGIN = 240, 32  # parts of that picture that have kernels of their own: side, overlap on each side
-SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # weights of sparsity to try for a kernel; the first alone for frames
+# parts of that picture that have kernels of their own: side, overlap on each side
+PART, MARGIN = 240, 32
+# weights of sparsity to try for a kernel; the first alone for frames
+SPARSITIES = (1.2e-2, 4e-3, 3e-2)
 # Least pixels along the motion, standard deviation, of a photograph's kernel and of a frame's: lenses and
 # sensors blur less.
 LEAST_SPREAD, LEAST_FRAME_SPREAD = 1.25, 1.5
-WIDEST = 52.0  # most of the product of the spreads along and across: more fills the window, as no path does
+# most of the product of the spreads along and across: more fills the window, as no path does
+WIDEST = 52.0
 STRAY = 0.02  # light below black or above white, beyond which a sample strays
-MOST_STRAYS, FEW_STRAYS = 0.05, 0.005  # shares of samples: of a believable kernel, of one beyond doubt
-MOST_DETAIL, RICH_DETAIL = 0.55, 0.65  # largest ratios of a believable result; of one with few strays
-DARKEST = 0.2  # of the least light within the reach of the kernel: darker results are ripples
-STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution; noise in grey levels above which it is lower
+# shares of samples: of a believable kernel, of one beyond doubt
+MOST_STRAYS, FEW_STRAYS = 0.05, 0.005
+# largest ratios of a believable result; of one with few strays
+MOST_DETAIL, RICH_DETAIL = 0.55, 0.65
+# of the least light within the reach of the kernel: darker results are ripples
+DARKEST = 0.2
+# of the deconvolution; noise in grey levels above which it is lower
+STRENGTH, WEAK_NOISE = 2e3, 1.6
 UNEVEN_STRENGTH = 0.5  # of that, if the result has more than few strays
 TILE, CACHED = 1024, 32  # side in pixels of what is deconvolved at once; frames
 LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
-ALIKE, EVEN = 0.85, 0.94  # least correlations of kernels: of neighbouring frames to average, of like halves
+# least correlations of kernels: of neighbouring frames to average, of like halves
+ALIKE, EVEN = 0.85, 0.94
 EVEN_SPREAD = 1.12  # largest ratio of the spreads of like halves
-EDGE, CUT_OFF = 2, 0.03  # pixels at a window's edge; share of the light there from which a kernel is cut off
+# pixels at a window's edge; share of the light there from which a kernel is cut off
+EDGE, CUT_OFF = 2, 0.03
 # How cameras store light: as video does, with much contrast, and as it is (scientific pictures). A kernel
 # that is searched for in the middle of the first two is near that of either.
 CAMERA, CONTRASTY, LINEAR = Response(), Response(contrast=1.6), Response(power=1.0)
@@ -76,7 +92,8 @@ MIDDLE = Response(contrast=1.35)
 # Frequencies that a kernel takes away: the most of them that is left, and the least and most cycles per pixel
 # at half the size. Without so many of them a picture tells nothing about its response.
 QUIET_SHARE, QUIET_FREQUENCIES, LEAST_QUIET = 0.06, (0.03, 0.3), 20
-CLOSE_POWERS = 1.2  # ratio of quiet powers, up to which responses are tried; CONTRASTY is less likely by that
+# ratio of quiet powers, up to which responses are tried; CONTRASTY is less likely by that
+CLOSE_POWERS = 1.2
 RELUCTANCE = 2  # factor of the strays of each less likely response
 FRAME_SHARE = 0.3  # of the deconvolution in a frame of a video
 
@@ -85,7 +102,8 @@ class Shake(NamedTuple):
     """The blur of a picture."""
 
     softness: float  # least ratio of its structure function
-    kernels: Tensor | None = None  # (rows, columns, side, side) of an even grid; None if none is believable
+    # (rows, columns, side, side) of an even grid; None if none is believable
+    kernels: Tensor | None = None
     strength: float = STRENGTH
     is_even: bool = True  # both halves of the picture have like kernels
     response: Response = CAMERA
@@ -105,7 +123,12 @@ class ShakeRestorer(PictureRestorer):
         super().__init__("deblur", options)
         name, weights = self.facts.name, self.facts.weights
         digest = sha256(f"{METHOD}{weights}".encode()).hexdigest()
-        self.facts = replace(self.facts, name=f"{METHOD}+{name}", weights=digest, files=((name, weights),))
+        self.facts = replace(
+            self.facts,
+            name=f"{METHOD}+{name}",
+            weights=digest,
+            files=((name, weights),),
+        )
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         """Return some frames (N, 3, H, W) of a clip, restored or unchanged, by their blur and that of their
@@ -124,9 +147,14 @@ class ShakeRestorer(PictureRestorer):
 
     def _shakes(self, clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
         is_photo = len(clip.frames) == 1
-        return [shake_of(clip.frames[index].to(self.device), is_photo=is_photo) for index in steps(indices)]
+        return [
+            shake_of(clip.frames[index].to(self.device), is_photo=is_photo)
+            for index in steps(indices)
+        ]
 
-    def _result(self, clip: PreparedClip, index: int, window: Sequence[Shake]) -> Tensor:
+    def _result(
+        self, clip: PreparedClip, index: int, window: Sequence[Shake]
+    ) -> Tensor:
         """Return a restored frame; the middle of `window` is its blur, the others those of its neighbours."""
         source, shake = clip.frames[index].to(self.device), window[len(window) // 2]
         length = 0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1)))
@@ -134,7 +162,11 @@ class ShakeRestorer(PictureRestorer):
         if len(clip.frames) == 1 and shake.is_even and shake.kernels is not None:
             return undone(source, shake)
         agreement = sum(other.kernels is not None for other in window) / len(window)
-        shake = _with_neighbours(source, shake, window) if agreement and shake.softness < SOFT else shake
+        shake = (
+            _with_neighbours(source, shake, window)
+            if agreement and shake.softness < SOFT
+            else shake
+        )
         agreement = agreement if shake.kernels is not None else 0.0
         if not (agreement or shake.network_share):
             if shake.is_hopeless:
@@ -149,16 +181,26 @@ class ShakeRestorer(PictureRestorer):
 
 def deblurrer(options: RestoreOptions) -> PictureRestorer:
     """Return the restorer of `deblur`; weights that the user names work alone."""
-    return ShakeRestorer(options) if options.model is None else PictureRestorer("deblur", options)
+    return (
+        ShakeRestorer(options)
+        if options.model is None
+        else PictureRestorer("deblur", options)
+    )
 
 
 def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
     """Return a frame's blur, its kernel averaged with similar ones of its neighbours; if it has none, with
     the first of theirs that is believable for it.
     """
-    neighbours = [(other.kernels, other.strength) for other in window if other.kernels is not None]
+    neighbours = [
+        (other.kernels, other.strength) for other in window if other.kernels is not None
+    ]
     if shake.kernels is not None:
-        alike = [kernels for kernels, _ in neighbours if _likeness(shake.kernels, kernels) >= ALIKE]
+        alike = [
+            kernels
+            for kernels, _ in neighbours
+            if _likeness(shake.kernels, kernels) >= ALIKE
+        ]
         return shake._replace(kernels=torch.stack(alike).mean(0))
     light = to_light(busiest(source, FRAME_PIXELS)[0])
     for kernels, strength in neighbours:
@@ -188,7 +230,10 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
     if softness >= limit:
         return Shake(softness)
     # the kernel, at a size that its window is wide enough for
-    while pictures[-1][0].numel() > KERNEL_PIXELS and least_ratio(small := halved(pictures[-1])) < SOFT:
+    while (
+        pictures[-1][0].numel() > KERNEL_PIXELS
+        and least_ratio(small := halved(pictures[-1])) < SOFT
+    ):
         pictures.append(small)
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
     if not is_photo:
@@ -203,14 +248,19 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
     if stray > MOST_STRAYS or spreads(kernel)[0] < LEAST_SPREAD:
         return Shake(softness, is_hopeless=stray > MOST_STRAYS)
     # kernels of the parts, if one for all isn't beyond doubt, and then at the picture's size
-    kernels, light = kernel[None, None], response.to_light(busiest(pictures.pop(), KERNEL_PIXELS)[0])
+    kernels, light = (
+        kernel[None, None],
+        response.to_light(busiest(pictures.pop(), KERNEL_PIXELS)[0]),
+    )
     is_even = _is_even(light)
     if stray > FEW_STRAYS:
         strength *= UNEVEN_STRENGTH
         parts = [max(1, round(side / PART)) for side in light.shape[1:]]
         kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
     if pictures:
-        kernels = refined(response.to_light(pictures.pop()), kernels, strength, enlarge=True)
+        kernels = refined(
+            response.to_light(pictures.pop()), kernels, strength, enlarge=True
+        )
     for _ in pictures:  # a kernel of 61 pixels is fine enough to be enlarged
         side = 2 * kernels.shape[-1] - 1
         larger = [scaled_kernel(part, 2.0, side) for part in kernels.flatten(0, 1)]
@@ -256,12 +306,20 @@ def _search(picture: Tensor, strength: float) -> KernelSearch:
     assert best is not None
     for sparsity in SPARSITIES[1:]:
         if best.strays > FEW_STRAYS:
-            best = min(best, _searched(part, best.response, strength, sparsity), key=lambda one: one.strays)
+            best = min(
+                best,
+                _searched(part, best.response, strength, sparsity),
+                key=lambda one: one.strays,
+            )
     return best
 
 
 def _searched(
-    picture: Tensor, response: Response, strength: float, sparsity: float, first: Tensor | None = None
+    picture: Tensor,
+    response: Response,
+    strength: float,
+    sparsity: float,
+    first: Tensor | None = None,
 ) -> KernelSearch:
     light = response.to_light(picture)
     kernel = kernel_of(luma_of(light), SIDE, sparsity, first)
@@ -270,7 +328,9 @@ def _searched(
 
 def half_kernel(picture: Tensor, response: Response) -> Tensor:
     """Return the kernel of a picture (3, H, W) at half its size."""
-    return kernel_of(luma_of(halved(response.to_light(picture))), SIDE // 4 * 2 + 3, SPARSITIES[0])
+    return kernel_of(
+        luma_of(halved(response.to_light(picture))), SIDE // 4 * 2 + 3, SPARSITIES[0]
+    )
 
 
 def responses_of(picture: Tensor, kernel: Tensor) -> list[Response]:
@@ -281,16 +341,29 @@ def responses_of(picture: Tensor, kernel: Tensor) -> list[Response]:
     values there are products of other frequencies.
     """
     light = halved(CAMERA.to_light(picture))
-    rows, columns = (torch.fft.fftfreq(side, device=light.device) for side in light.shape[1:])
+    rows, columns = (
+        torch.fft.fftfreq(side, device=light.device) for side in light.shape[1:]
+    )
     radius = torch.hypot(rows[:, None], columns[None, : light.shape[2] // 2 + 1])
     least, most = QUIET_FREQUENCIES
-    quiet = (transfer(kernel, light).abs() < QUIET_SHARE) & (radius > least) & (radius < most)
+    quiet = (
+        (transfer(kernel, light).abs() < QUIET_SHARE)
+        & (radius > least)
+        & (radius < most)
+    )
     if int(quiet.sum()) < LEAST_QUIET:
         return [CAMERA, CONTRASTY]
-    powers = {response: quiet_power(picture, quiet, response) for response in (CAMERA, CONTRASTY, LINEAR)}
+    powers = {
+        response: quiet_power(picture, quiet, response)
+        for response in (CAMERA, CONTRASTY, LINEAR)
+    }
     powers[CONTRASTY] *= CLOSE_POWERS
     responses = sorted(powers, key=lambda response: powers[response])
-    return [response for response in responses if powers[response] <= CLOSE_POWERS * powers[responses[0]]]
+    return [
+        response
+        for response in responses
+        if powers[response] <= CLOSE_POWERS * powers[responses[0]]
+    ]
 
 
 def quiet_power(picture: Tensor, quiet: Tensor, response: Response) -> float:
@@ -298,12 +371,18 @@ def quiet_power(picture: Tensor, quiet: Tensor, response: Response) -> float:
     frequencies (H, W / 2 + 1), over the power of as much noise as one grey level of what is stored.
     """
     light, stored = halved(response.to_light(picture)), halved(picture)
-    level = response.to_light(stored + 0.5 / 255) - response.to_light(stored - 0.5 / 255)
-    down, across = (torch.hann_window(side, device=light.device) for side in light.shape[1:])
+    level = response.to_light(stored + 0.5 / 255) - response.to_light(
+        stored - 0.5 / 255
+    )
+    down, across = (
+        torch.hann_window(side, device=light.device) for side in light.shape[1:]
+    )
     window = down[:, None] * across
     spectrum = torch.fft.rfft2((light - light.mean((1, 2), keepdim=True)) * window)
     power = spectrum.abs().square().sum(0)[quiet].clamp(min=1e-12)
-    return float(power.log().mean().exp() / (level * window).square().sum().clamp(min=1e-12))
+    return float(
+        power.log().mean().exp() / (level * window).square().sum().clamp(min=1e-12)
+    )
 
 
 def edge_share(kernel: Tensor) -> float:
@@ -317,16 +396,26 @@ def _is_even(light: Tensor) -> bool:
         return True
     axis = 1 if light.shape[1] > light.shape[2] else 2
     length = light.shape[axis] * 5 // 8
-    halves = light.narrow(axis, 0, length), light.narrow(axis, light.shape[axis] - length, length)
-    first, second = dealt(lambda half: kernel_of(luma_of(half), SIDE, SPARSITIES[0]), halves)
+    halves = (
+        light.narrow(axis, 0, length),
+        light.narrow(axis, light.shape[axis] - length, length),
+    )
+    first, second = dealt(
+        lambda half: kernel_of(luma_of(half), SIDE, SPARSITIES[0]), halves
+    )
     shorter, longer = sorted((spreads(first)[0], spreads(second)[0]))
     if longer > EVEN_SPREAD * shorter:
         return False
     rolled = (second.roll(shift, (0, 1)) for shift in product((-1, 0, 1), repeat=2))
-    return max(_likeness(first[None, None], kernel[None, None]) for kernel in rolled) >= EVEN
+    return (
+        max(_likeness(first[None, None], kernel[None, None]) for kernel in rolled)
+        >= EVEN
+    )
 
 
-def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -> Tensor:
+def refined(
+    light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool
+) -> Tensor:
     """Return the kernels of the parts of `light` (3, H, W), estimated from `kernels`; with `enlarge` these
     are of the picture at half its size.
     """
@@ -337,11 +426,15 @@ def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -
     ]
     side = 2 * side - 1 if enlarge else side
     results = []
-    for (down, across), kernel in zip(steps(list(product(*grid))), kernels.flatten(0, 1), strict=True):
+    for (down, across), kernel in zip(
+        steps(list(product(*grid))), kernels.flatten(0, 1), strict=True
+    ):
         (part,) = busiest(light[:, slice(*down), slice(*across)], KERNEL_PIXELS)
         small = kernel if enlarge else scaled_kernel(kernel, 0.5, side // 4 * 2 + 1)
         result = kernel_of(luma_of(part), side, SPARSITIES[0], small)
-        if not enlarge and strays(part, result, strength) > max(FEW_STRAYS, strays(part, kernel, strength)):
+        if not enlarge and strays(part, result, strength) > max(
+            FEW_STRAYS, strays(part, kernel, strength)
+        ):
             result = kernel
         results.append(result)
     return torch.stack(results).view(rows, columns, side, side)
@@ -350,7 +443,10 @@ def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -
 def spans_of(length: int, count: int, margin: int) -> list[tuple[int, int]]:
     """Return [start, stop) of `count` even parts of a side, with a margin within the side."""
     edges = [round(number * length / count) for number in range(count + 1)]
-    return [(max(0, start - margin), min(length, stop + margin)) for start, stop in pairwise(edges)]
+    return [
+        (max(0, start - margin), min(length, stop + margin))
+        for start, stop in pairwise(edges)
+    ]
 
 
 def undone(picture: Tensor, shake: Shake) -> Tensor:
@@ -360,17 +456,26 @@ def undone(picture: Tensor, shake: Shake) -> Tensor:
     light, margin = shake.response.to_light(picture), kernels.shape[-1]
     total, weights = torch.zeros_like(light), torch.zeros_like(light[:1])
     rows, columns = (
-        [spans_of(side, max(parts, -(-side // TILE)), reach) for reach in (margin, 2 * margin)]
+        [
+            spans_of(side, max(parts, -(-side // TILE)), reach)
+            for reach in (margin, 2 * margin)
+        ]
         for side, parts in zip(light.shape[1:], kernels.shape[:2], strict=True)
     )
-    for row, column in steps(list(product(range(len(rows[0])), range(len(columns[0]))))):
-        kernel = kernels[row * len(kernels) // len(rows[0]), column * kernels.shape[1] // len(columns[0])]
+    for row, column in steps(
+        list(product(range(len(rows[0])), range(len(columns[0]))))
+    ):
+        kernel = kernels[
+            row * len(kernels) // len(rows[0]),
+            column * kernels.shape[1] // len(columns[0]),
+        ]
         (top, bottom), (highest, lowest) = (spans[row] for spans in rows)
         (left, right), (first, last) = (spans[column] for spans in columns)
         sharp = sharpened(light[:, highest:lowest, first:last], kernel, shake.strength)
         window = blend_window(bottom - top, right - left, 2 * margin).to(light.device)
         total[:, top:bottom, left:right] += (
-            window * sharp[:, top - highest : bottom - highest, left - first : right - first]
+            window
+            * sharp[:, top - highest : bottom - highest, left - first : right - first]
         )
         weights[:, top:bottom, left:right] += window
     sharp = torch.maximum(total / weights, DARKEST * least_around(light, margin // 2))
@@ -392,7 +497,9 @@ def least_around(light: Tensor, reach: int) -> Tensor:
     side = max(1, reach // 8)
     blocks = -F.max_pool2d(-light[None], side, side, ceil_mode=True)
     blocks = -F.max_pool2d(-blocks, 2 * -(-reach // side) + 1, 1, -(-reach // side))
-    return F.interpolate(blocks, scale_factor=float(side))[0, :, : light.shape[1], : light.shape[2]]
+    return F.interpolate(blocks, scale_factor=float(side))[
+        0, :, : light.shape[1], : light.shape[2]
+    ]
 
 
 def strays(light: Tensor, kernel: Tensor, strength: float) -> float:
@@ -403,14 +510,22 @@ def strays(light: Tensor, kernel: Tensor, strength: float) -> float:
     if math.prod(spreads(kernel)) > WIDEST * (len(kernel) / SIDE) ** 2:
         return 1.0
     sharp = sharpened(light, kernel, strength)
-    stray = float(((sharp < -STRAY) | ((sharp > 1 + STRAY) & (light < CLIPPED))).float().mean())
+    stray = float(
+        ((sharp < -STRAY) | ((sharp > 1 + STRAY) & (light < CLIPPED))).float().mean()
+    )
     detail = float(ratios(luma_of(from_light(sharp))).max())
-    return stray if detail <= (RICH_DETAIL if stray <= FEW_STRAYS else MOST_DETAIL) else 1.0
+    return (
+        stray
+        if detail <= (RICH_DETAIL if stray <= FEW_STRAYS else MOST_DETAIL)
+        else 1.0
+    )
 
 
 def luma_of(picture: Tensor) -> Tensor:
     """Return luma (H, W) of a picture (3, H, W), of display values or of light."""
-    red, green, blue = (weight * plane for weight, plane in zip(LUMA, picture, strict=True))
+    red, green, blue = (
+        weight * plane for weight, plane in zip(LUMA, picture, strict=True)
+    )
     luma: Tensor = red + green + blue
     return luma
 
@@ -419,10 +534,16 @@ def noise_of(picture: Tensor) -> float:
     """Return the sigma of white noise in the luma of a picture (3, H, W), in grey levels."""
     luma = 255 * luma_of(picture)
     step = max(3, int((luma.numel() / BLOCKS_PER_FRAME) ** 0.5)) | 1
-    windows = luma.unfold(0, BLOCK_SIDE, step).unfold(1, BLOCK_SIDE, step).reshape(-1, BLOCK_SIDE**2)
+    windows = (
+        luma.unfold(0, BLOCK_SIDE, step)
+        .unfold(1, BLOCK_SIDE, step)
+        .reshape(-1, BLOCK_SIDE**2)
+    )
     blocks = windows.cpu().numpy()
     low, high = clipping_bounds(blocks)
-    sample = BlockSet(blocks, ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
+    sample = BlockSet(
+        blocks, ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high
+    )
     return math.sqrt(noise_variance(blocks, sample)[0])
 
 
@@ -438,15 +559,28 @@ def ratios(luma: Tensor, noise: float = 0.0) -> Tensor:
     reach = math.ceil(FAR) + 1
     size = [-(-(side + reach) // 16) * 16 for side in luma.shape]
     luma = luma - luma.mean()
-    ones, values, squares = torch.fft.rfft2(torch.stack((torch.ones_like(luma), luma, luma * luma)), size)
-    pairs = torch.stack((2 * (squares.conj() * ones).real - 2 * values.abs().square(), ones.abs().square()))
+    ones, values, squares = torch.fft.rfft2(
+        torch.stack((torch.ones_like(luma), luma, luma * luma)), size
+    )
+    pairs = torch.stack(
+        (
+            2 * (squares.conj() * ones).real - 2 * values.abs().square(),
+            ones.abs().square(),
+        )
+    )
     near_origin = (slice(None), slice(2 * reach + 1), slice(2 * reach + 1))
-    sums, counts = torch.fft.irfft2(pairs, size).roll((reach, reach), (1, 2))[near_origin]
-    angles = torch.arange(DIRECTIONS) * (math.pi / DIRECTIONS)  # on the CPU, as what is near the origin
+    sums, counts = torch.fft.irfft2(pairs, size).roll((reach, reach), (1, 2))[
+        near_origin
+    ]
+    # on the CPU, as what is near the origin
+    angles = torch.arange(DIRECTIONS) * (math.pi / DIRECTIONS)
     directions = torch.stack((angles.cos(), angles.sin()), -1)[None]
     grid = torch.stack((directions * (NEAR / reach), directions * (FAR / reach)), 1)
     mean = (sums / counts).cpu()[None, None]
-    rings = F.grid_sample(mean, grid, mode="bicubic", align_corners=True)[0, 0] - 2 * (noise / 255) ** 2
+    rings = (
+        F.grid_sample(mean, grid, mode="bicubic", align_corners=True)[0, 0]
+        - 2 * (noise / 255) ** 2
+    )
     ratio: Tensor = rings[0].clamp(min=0) / rings[1].clamp(min=1e-9)
     return ratio
 
@@ -456,7 +590,12 @@ def spreads(kernel: Tensor) -> tuple[float, float]:
     line, (row, column) = torch.arange(len(kernel)) - len(kernel) // 2, centroid(kernel)
     down, right = (line - row)[:, None], (line - column)[None]
     matrix = [[down * down, down * right], [down * right, right * right]]
-    moments = torch.tensor([[float((kernel * product).sum()) for product in products] for products in matrix])
+    moments = torch.tensor(
+        [
+            [float((kernel * product).sum()) for product in products]
+            for products in matrix
+        ]
+    )
     across, along = torch.linalg.eigvalsh(moments).clamp(min=0).sqrt().tolist()
     return along, across
 
@@ -482,10 +621,18 @@ def busiest(picture: Tensor, pixels: int, count: int = 1) -> list[Tensor]:
         return [picture]
     luma = luma_of(picture)
     detail = luma.diff(dim=0)[:, :-1].abs() + luma.diff(dim=1)[:-1].abs()
-    tops, lefts = (tile_spans(side, part, part // 2) for side, part in ((height, high), (width, wide)))
-    places, parts = [(slice(*rows), slice(*columns)) for rows, columns in product(tops, lefts)], []
+    tops, lefts = (
+        tile_spans(side, part, part // 2)
+        for side, part in ((height, high), (width, wide))
+    )
+    places, parts = (
+        [(slice(*rows), slice(*columns)) for rows, columns in product(tops, lefts)],
+        [],
+    )
     for _ in range(count):
-        place = places[int(torch.stack([detail[place].mean() for place in places]).argmax())]
+        place = places[
+            int(torch.stack([detail[place].mean() for place in places]).argmax())
+        ]
         parts.append(picture[:, *place])
         detail[place] = 0
     return parts

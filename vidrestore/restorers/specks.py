@@ -144,15 +144,23 @@ def outliers_of(frame: Tensor, neighbours: Tensor, motion: Tensor) -> Outliers:
     # The neighbours get the brightness of the frame, so that flicker doesn't count.
     luma = luma_of(frame)
     most = SEARCH.most_level / LEVELS
-    aligned = aligned + means_around(luma - luma_of(aligned), SEARCH.level_side).clamp(-most, most)
+    aligned = aligned + means_around(luma - luma_of(aligned), SEARCH.level_side).clamp(
+        -most, most
+    )
     one, other = luma_of(aligned).split(1)
-    least, largest, middle = torch.minimum(one, other), torch.maximum(one, other), (one + other) / 2
+    least, largest, middle = (
+        torch.minimum(one, other),
+        torch.maximum(one, other),
+        (one + other) / 2,
+    )
     excess = LEVELS * torch.maximum(luma - largest, least - luma)
 
     disagreement = [means_around(largest - least, side) for side in SEARCH.doubt_sides]
     doubt = LEVELS * torch.maximum(disagreement[0], disagreement[1])
     difference = LEVELS * means_around((luma - middle).abs(), SEARCH.level_side)
-    doubt_of_motion = SEARCH.difference_doubt * (difference - SEARCH.difference).clamp(min=0)
+    doubt_of_motion = SEARCH.difference_doubt * (difference - SEARCH.difference).clamp(
+        min=0
+    )
     limit = SEARCH.least + SEARCH.doubt * doubt + doubt_of_motion
     strict = SEARCH.strict_least + SEARCH.strict_doubt * doubt + doubt_of_motion
     return Outliers(aligned, excess, limit, strict)
@@ -171,7 +179,9 @@ def peaks_of(excess: Tensor, cores: Tensor) -> Tensor:
     return ((strength == strongest) & (cores > 0)).float()
 
 
-def moved_peaks(peaks: Tensor, cores: Tensor, luma: Tensor, neighbours: Tensor, aligned: Tensor) -> Tensor:
+def moved_peaks(
+    peaks: Tensor, cores: Tensor, luma: Tensor, neighbours: Tensor, aligned: Tensor
+) -> Tensor:
     """Return (N,): True for peaks, in reading order, whose surroundings in luma (1, 1, H, W) are found nearby
     in one of the `neighbours` (2, 1, H, W) before they were `aligned`, far better than where motion leads.
     """
@@ -184,12 +194,17 @@ def moved_peaks(peaks: Tensor, cores: Tensor, luma: Tensor, neighbours: Tensor, 
     return torch.where(filling > 0.5, results[1], results[0])
 
 
-def _found_nearby(places: Tensor, luma: Tensor, neighbours: Tensor, aligned: Tensor, side: int) -> Tensor:
+def _found_nearby(
+    places: Tensor, luma: Tensor, neighbours: Tensor, aligned: Tensor, side: int
+) -> Tensor:
     """Return (N,): True for the (N, 2) places whose square of `side` pixels is found in a neighbour."""
     radius, reach = side // 2, side // 2 + SEARCH.search
     span = 2 * reach + 1
     square = _windows(luma, places, radius)
-    here = [(_windows(one, places, radius) - square).abs().mean((1, 2)) for one in aligned.split(1)]
+    here = [
+        (_windows(one, places, radius) - square).abs().mean((1, 2))
+        for one in aligned.split(1)
+    ]
     limit = SEARCH.moved * torch.minimum(here[0], here[1])
     is_found = torch.zeros(len(places), dtype=torch.bool, device=luma.device)
     for neighbour in neighbours.split(1):
@@ -246,15 +261,21 @@ class SpeckRestorer(TemporalRestorer):
         luma, lumas = luma_of(frame), luma_of(neighbours)
         motion = motion_to(luma, lumas)
         outliers = outliers_of(frame, neighbours, motion)
-        density = means_around((outliers.excess > outliers.limit).float(), SEARCH.level_side)
+        density = means_around(
+            (outliers.excess > outliers.limit).float(), SEARCH.level_side
+        )
 
         cores = cores_of(outliers.excess, outliers.strict)
         peaks = peaks_of(outliers.excess, cores)
         moved = moved_peaks(peaks, cores, luma, lumas, luma_of(outliers.neighbours))
-        is_bright = (luma > luma_of(outliers.neighbours).mean(0, keepdim=True))[peaks > 0]
+        is_bright = (luma > luma_of(outliers.neighbours).mean(0, keepdim=True))[
+            peaks > 0
+        ]
         places = peaks[0, 0].nonzero() // SEARCH.cell
         rows, columns = (-(-side // SEARCH.cell) for side in luma.shape[-2:])
-        kinds = torch.stack((torch.ones_like(moved), ~moved, is_bright & ~moved)).float()
+        kinds = torch.stack(
+            (torch.ones_like(moved), ~moved, is_bright & ~moved)
+        ).float()
         counts = kinds.new_zeros(3, rows * columns)
         counts.index_add_(1, places[:, 0] * columns + places[:, 1], kinds)
         return SpeckLook(motion, density, counts.view(3, rows, columns))
@@ -269,7 +290,10 @@ class SpeckRestorer(TemporalRestorer):
         """Return True if the frames around one of a scene of `count` have dust. Those at its ends don't tell:
         what appears between their neighbours passes for specks.
         """
-        first, last = max(1, place - SEARCH.radius), min(count - 2, place + SEARCH.radius)
+        first, last = (
+            max(1, place - SEARCH.radius),
+            min(count - 2, place + SEARCH.radius),
+        )
         if first > last or self.always:
             return self.always
         around = [self.lone_specks(index, looks) for index in range(first, last + 1)]
@@ -295,7 +319,9 @@ class SpeckRestorer(TemporalRestorer):
             looks = {place: self.look(clip, place) for place in range(len(clip))}
         if not self.is_dusty(len(clip) // 2, len(clip), looks):
             return 0.0
-        return fmean(float(looks[place].counts[1].sum()) for place in range(1, len(clip) - 1))
+        return fmean(
+            float(looks[place].counts[1].sum()) for place in range(1, len(clip) - 1)
+        )
 
     def restored(self, clip: Tensor, place: int, looks: dict[int, SpeckLook]) -> Tensor:
         if not self.is_dusty(place, len(clip), looks):
@@ -305,21 +331,38 @@ class SpeckRestorer(TemporalRestorer):
 
         # Where both frames beside have outliers or specks, too, it is hardly dust.
         before, after = (looks[index] for index in neighbours_of(place, len(clip)))
-        near = F.interpolate(near_specks(before, after)[None], scale_factor=SEARCH.cell, mode="nearest")
+        near = F.interpolate(
+            near_specks(before, after)[None], scale_factor=SEARCH.cell, mode="nearest"
+        )
         height, width = frame.shape[-2:]
-        limit = torch.where(near[..., :height, :width] > 0, outliers.strict, outliers.limit)
-        limit += 100 * SEARCH.density_doubt * torch.minimum(before.density, after.density)
+        limit = torch.where(
+            near[..., :height, :width] > 0, outliers.strict, outliers.limit
+        )
+        limit += (
+            100 * SEARCH.density_doubt * torch.minimum(before.density, after.density)
+        )
         cores = cores_of(outliers.excess, limit)
         peaks = peaks_of(outliers.excess, cores)
         lumas = luma_of(frame), luma_of(neighbours), luma_of(outliers.neighbours)
-        cores = still_cores(outliers.excess, cores, peaks, moved_peaks(peaks, cores, *lumas))
+        cores = still_cores(
+            outliers.excess, cores, peaks, moved_peaks(peaks, cores, *lumas)
+        )
 
-        grown = F.max_pool2d(cores, 2 * SEARCH.grown + 1, 1, SEARCH.grown) * (outliers.excess > limit / 4)
+        grown = F.max_pool2d(cores, 2 * SEARCH.grown + 1, 1, SEARCH.grown) * (
+            outliers.excess > limit / 4
+        )
         share = torch.maximum(grown, F.max_pool2d(cores, 3, 1, 1))
-        return frame.lerp(outliers.neighbours.mean(0, keepdim=True), share)[0].to(clip.device)
+        return frame.lerp(outliers.neighbours.mean(0, keepdim=True), share)[0].to(
+            clip.device
+        )
 
     def count(
-        self, number: int, place: int, clip: Tensor, looks: dict[int, SpeckLook], cache: ResultCache
+        self,
+        number: int,
+        place: int,
+        clip: Tensor,
+        looks: dict[int, SpeckLook],
+        cache: ResultCache,
     ) -> None:
         is_dusty = self.is_dusty(place, len(clip), looks)
         cache.specks[number] = int(looks[place].counts[1].sum()) if is_dusty else 0

@@ -10,7 +10,9 @@ from vidrestore.weights.manifest import ALL_TASKS, Card
 ANY_TASK = "restore"  # task of an imported checkpoint if it was imported without one
 
 
-def load_for(task: str, family: str, model: str, device: str, read_as: str | None = None) -> Model:
+def load_for(
+    task: str, family: str, model: str, device: str, read_as: str | None = None
+) -> Model:
     """Return the weights named `model`.
 
     Weights for all tasks suit those that their network's configuration names. Raises CheckpointError if no

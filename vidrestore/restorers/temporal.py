@@ -67,7 +67,9 @@ class TemporalRestorer:
 
     def memory(self, height: int, width: int) -> int:
         frame = RGB_BYTES + 4 * self.look_maps
-        return height * width * frame * self.facts.clip + self.part_memory(height, width)
+        return height * width * frame * self.facts.clip + self.part_memory(
+            height, width
+        )
 
     def part_memory(self, height: int, width: int) -> int:
         return 4 * self.maps * height * width
@@ -97,14 +99,20 @@ class TemporalRestorer:
         stages = steps(("looks", "restored"), self.shares)
         next(stages)
         with torch.inference_mode():
-            looks = cache.get(keys, lambda missing: dealt(self._looking(clip), missing), self.facts.clip)
+            looks = cache.get(
+                keys,
+                lambda missing: dealt(self._looking(clip), missing),
+                self.facts.clip,
+            )
 
         def restored(place: int) -> Tensor:
             with torch.inference_mode():
                 return self.restored(clip, place, looks)
 
         next(stages)
-        for place, frame in zip(range(*keep), dealt(restored, range(*keep)), strict=True):
+        for place, frame in zip(
+            range(*keep), dealt(restored, range(*keep)), strict=True
+        ):
             self.count(first + place, place, clip, looks, cache)
             yield frame
 
@@ -119,5 +127,12 @@ class TemporalRestorer:
         """Return one frame (3, H, W) restored by the looks at frames around it, by their places."""
         raise NotImplementedError
 
-    def count(self, number: int, place: int, clip: Tensor, looks: dict[int, Any], cache: ResultCache) -> None:
+    def count(
+        self,
+        number: int,
+        place: int,
+        clip: Tensor,
+        looks: dict[int, Any],
+        cache: ResultCache,
+    ) -> None:
         """Count what was found in a frame of the video, whose number there is given."""

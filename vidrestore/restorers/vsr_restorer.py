@@ -38,13 +38,17 @@ from vidrestore.working import steps
 TASK, FAMILY = "sr", "vsr-transformer"
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
-RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
-KEPT = 24  # frames that a clip gives if memory allows; those around it are computed as well
-LEAST_TOGETHER = 8  # frames of tiles that a GPU computes at once before it takes more tiles
+# bytes for a batch of them; measured: 91 MB for one, 148 for two
+RELEASED_MEMORY = 400 << 20
+# frames that a clip gives if memory allows; those around it are computed as well
+KEPT = 24
+# frames of tiles that a GPU computes at once before it takes more tiles
+LEAST_TOGETHER = 8
 # one over the share of memory for frames that wait for all of their tiles, and for the network's maps
 WAITING_SHARE = 4
 TILE_SHARE = 3
-PART_BYTES = 70  # per pixel and feature, of each part of a clip that is computed at the same time
+# per pixel and feature, of each part of a clip that is computed at the same time
+PART_BYTES = 70
 
 
 class VsrRestorer:
@@ -104,7 +108,9 @@ class VsrRestorer:
         share = self.budget // WAITING_SHARE
         frame_bytes = large + small if self._is_tiled(height, width) else small
         overlap, radius = self.facts.overlap, self.facts.radius
-        return overlap + max(radius, min(KEPT, (share - overlap * small) // frame_bytes))
+        return overlap + max(
+            radius, min(KEPT, (share - overlap * small) // frame_bytes)
+        )
 
     def memory(self, height: int, width: int) -> int:
         small, large = 4 * 3 * height * width, 4 * 3 * height * width * SCALE**2
@@ -120,7 +126,11 @@ class VsrRestorer:
     def part_memory(self, height: int, width: int) -> int:
         """See `RgbRestorer.part_memory`: of a recurrent network its temporary maps, and results that wait."""
         rows, columns = self.tile_size(height, width)
-        return rows * columns * PART_BYTES * self.recurrent.features if self.recurrent else RELEASED_MEMORY
+        return (
+            rows * columns * PART_BYTES * self.recurrent.features
+            if self.recurrent
+            else RELEASED_MEMORY
+        )
 
     def _is_tiled(self, height: int, width: int) -> bool:
         rows, columns = self.tile_size(height, width)
@@ -131,7 +141,9 @@ class VsrRestorer:
         if not self.recurrent:
             return SIDE, SIDE
         pixels = self.budget // TILE_SHARE // self._pixel_memory
-        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=1)
+        return tile_sides(
+            height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=1
+        )
 
     def frames(
         self,
@@ -155,16 +167,24 @@ class VsrRestorer:
     ) -> Iterator[Tensor]:
         if isinstance(network, VsrTransformer):
             work = partial(released_windows, network, keep)
-            batch = RELEASED_BATCH if self.device.type == "cpu" else self._tiles_at_once((SIDE, SIDE))
+            batch = (
+                RELEASED_BATCH
+                if self.device.type == "cpu"
+                else self._tiles_at_once((SIDE, SIDE))
+            )
             batch = min(batch, self.most_tiles)
-            yield from apply_by_centres(work, padded(clip, 1, SIDE), SIDE, OVERLAP, SCALE, batch)
+            yield from apply_by_centres(
+                work, padded(clip, 1, SIDE), SIDE, OVERLAP, SCALE, batch
+            )
         elif self._is_tiled(*clip.shape[-2:]):
             size = self.tile_size(*clip.shape[-2:])
             batch = self._tiles_at_once(size)
             at_once = self._frames_at_once(batch * size[0] * size[1])
             work = partial(recurrent_frames, network, keep, at_once)
             # the states of one tile are in memory: its frames are the parts that workers share
-            yield from apply_tiled(work, clip[None], size, OVERLAP, SCALE, batch, most=1)[0]
+            yield from apply_tiled(
+                work, clip[None], size, OVERLAP, SCALE, batch, most=1
+            )[0]
         else:
             at_once = self._frames_at_once(clip.shape[-2] * clip.shape[-1])
             with torch.inference_mode():
@@ -173,7 +193,10 @@ class VsrRestorer:
 
     def _tiles_at_once(self, tile: tuple[int, int]) -> int:
         batch_memory = LEAST_TOGETHER * self._frame_memory if self.recurrent else 0
-        return min(self.most_tiles, tiles_for(self.device, tile, self._pixel_memory + batch_memory))
+        return min(
+            self.most_tiles,
+            tiles_for(self.device, tile, self._pixel_memory + batch_memory),
+        )
 
     def _frames_at_once(self, pixels: int) -> int:
         """Return the number of frames of a size for which a recurrent network computes results without
@@ -182,7 +205,12 @@ class VsrRestorer:
         if self.device.type == "cpu":
             return 1
         room = self.budget - self.budget // WAITING_SHARE - pixels * self._pixel_memory
-        return max(1, min(self.most_tiles, self.facts.clip, room // (pixels * self._frame_memory)))
+        return max(
+            1,
+            min(
+                self.most_tiles, self.facts.clip, room // (pixels * self._frame_memory)
+            ),
+        )
 
     @property
     def _frame_memory(self) -> int:
@@ -192,7 +220,9 @@ class VsrRestorer:
         because a GPU keeps fp16 beside.
         """
         assert self.recurrent
-        return self.recurrent.features * (12 if uses_bf16(self.precision, self.device) else 20)
+        return self.recurrent.features * (
+            12 if uses_bf16(self.precision, self.device) else 20
+        )
 
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles."""
@@ -201,14 +231,19 @@ class VsrRestorer:
 
     def _network(self, precision: str) -> VsrTransformer | VsrRecurrent:
         """Return the network in a number format, converted once."""
-        dtype = half_type(precision, self.device) or torch.float32  # flow and frames stay in float32
+        # flow and frames stay in float32
+        dtype = half_type(precision, self.device) or torch.float32
         with self._lock:
             if dtype not in self.networks:
-                self.networks[dtype] = deepcopy(self.networks[torch.float32]).for_inference(dtype)
+                self.networks[dtype] = deepcopy(
+                    self.networks[torch.float32]
+                ).for_inference(dtype)
             return self.networks[dtype]
 
 
-def recurrent_frames(network: VsrRecurrent, keep: Bounds, at_once: int, tiles: Tensor) -> Tensor:
+def recurrent_frames(
+    network: VsrRecurrent, keep: Bounds, at_once: int, tiles: Tensor
+) -> Tensor:
     """Return frames [first, stop) of tiles (B, T, 3, h, w): (B, T', 3, 4h, 4w), float32."""
     with torch.inference_mode():
         return torch.stack(list(network.frames(tiles.unbind(1), keep, at_once)), 1)
@@ -217,10 +252,17 @@ def recurrent_frames(network: VsrRecurrent, keep: Bounds, at_once: int, tiles: T
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
     """Return frames [first, stop) of tiles (B, T, 3, 64, 64), each from its window: (B, T', 3, 256, 256)."""
     restorer = VsrClip(network, tiles.transpose(0, 1))
-    windows = (frame_window(index, tiles.shape[1], network.config.frames) for index in steps(range(*keep)))
+    windows = (
+        frame_window(index, tiles.shape[1], network.config.frames)
+        for index in steps(range(*keep))
+    )
     with torch.inference_mode():
         return torch.stack(
-            [restorer.restore(window, network.config.frames // 2).float() for window in windows], 1
+            [
+                restorer.restore(window, network.config.frames // 2).float()
+                for window in windows
+            ],
+            1,
         )
 
 
@@ -236,7 +278,11 @@ def frame_window(centre: int, count: int, frames: int) -> list[int]:
     def place(index: int) -> int:
         if 0 <= index < count:
             return index
-        circled = centre + radius - index if index < 0 else centre - radius - (index - count + 1)
+        circled = (
+            centre + radius - index
+            if index < 0
+            else centre - radius - (index - count + 1)
+        )
         return circled if 0 <= circled < count else reflected(index, count)
 
     return [place(index) for index in range(centre - radius, centre + radius + 1)]

@@ -40,15 +40,21 @@ class RayTasks:
         all_cpus = max(1, int(resources.get("CPU", 1)))
         self.cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
         self.count = gpus or all_cpus // self.cpus
-        self._resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.cpus}
+        self._resources = (
+            {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.cpus}
+        )
         self._running: list[Any] = []  # pending results
 
     def start(self, request: Request, segments: Sequence[Segment]) -> None:
         # without a limit of calls a process, and its loaded model, serves several tasks, on a GPU, too
         task = self.ray.remote(max_calls=0, **self._resources)(restore_part)
         task_request = self._task_request(request)
-        count = max(PARTS_PER_PLACE * self.count, -(-len(segments) // MOST_PART_SEGMENTS))
-        self._running = [task.remote(task_request, part) for part in divided(segments, count) if part]
+        count = max(
+            PARTS_PER_PLACE * self.count, -(-len(segments) // MOST_PART_SEGMENTS)
+        )
+        self._running = [
+            task.remote(task_request, part) for part in divided(segments, count) if part
+        ]
 
     def _task_request(self, request: Request) -> Request:
         """Return the request as a task needs it, which works in another folder, with the resources of its
@@ -59,9 +65,14 @@ class RayTasks:
         on_gpu = "num_gpus" in self._resources
         threads = options.threads if on_gpu else options.threads or self.cpus
         device_request = request.with_options(
-            device="cuda" if on_gpu else "cpu", threads=threads, work_dir=_absolute(options.work_dir)
+            device="cuda" if on_gpu else "cpu",
+            threads=threads,
+            work_dir=_absolute(options.work_dir),
         )
-        steps = tuple(step.with_options(model=_absolute(step.options.model)) for step in device_request.steps)
+        steps = tuple(
+            step.with_options(model=_absolute(step.options.model))
+            for step in device_request.steps
+        )
         return Request(request.source.absolute(), request.output.absolute(), steps)
 
     def outcomes(self, seconds: float) -> Iterator[Outcome]:
@@ -106,10 +117,15 @@ def _connect() -> Any:
     if not ray.is_initialized():
         try:
             host, colon, port = address.removeprefix("ray://").rpartition(":")
-            if colon and port.isdecimal():  # fails at once if nothing listens; Ray would try for minutes
+            # fails at once if nothing listens; Ray would try for minutes
+            if colon and port.isdecimal():
                 socket.create_connection((host, int(port)), timeout=10).close()
-            ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
+            ray.init(
+                log_to_driver=False, logging_level="error", include_dashboard=False
+            )
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             place = address or "RAY_ADDRESS, which is not set"
-            raise OptionError(f"no Ray cluster could be reached at {place}: {error}") from error
+            raise OptionError(
+                f"no Ray cluster could be reached at {place}: {error}"
+            ) from error
     return ray

@@ -34,8 +34,12 @@ def divided(sequence: Sequence[T], count: int) -> list[Sequence[T]]:
 
 def check_shared(batch: Batch) -> None:
     """Raise OptionError for a batch that several processes can't restore together."""
-    if PIPE in batch.sources or any(target.is_pipe for target in batch.outputs.values()):
-        raise OptionError("several processes need a file to read and a file to write, not a pipe")
+    if PIPE in batch.sources or any(
+        target.is_pipe for target in batch.outputs.values()
+    ):
+        raise OptionError(
+            "several processes need a file to read and a file to write, not a pipe"
+        )
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ class Shard(Runner):
                 )
         check_shared(batch)
 
-    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary | None:
+    def restore(
+        self, batch: Batch, request: Request, on_event: Listener
+    ) -> Summary | None:
         """Restore a part of one video, and join the video if no part is missing then, else return None."""
         # plan together with other shards, which wait for the lock
         folder = WorkFolder.of(request)
@@ -77,9 +83,12 @@ class Shard(Runner):
             parts = self.parts(len(work.segments), place)
             own = parts[self.number - 1]
             try:
-                work.restore([segment for segment in work.unfinished() if segment.number in own])
+                work.restore(
+                    [segment for segment in work.unfinished() if segment.number in own]
+                )
             except MediaError:
-                if folder.has_job:  # else another shard, of another `count`, has joined the video meanwhile
+                # else another shard, of another `count`, has joined the video meanwhile
+                if folder.has_job:
                     raise
             # join the video if this was the last shard of it
             with folder.locked(shared=True):
@@ -90,19 +99,26 @@ class Shard(Runner):
                         if isinstance(joined, Summary):
                             return joined
                     except OutputExistsError:  # it has no tag, as with `tags=False`
-                        on_event(Warned(request.source.name, "another shard has joined the video"))
+                        on_event(
+                            Warned(
+                                request.source.name,
+                                "another shard has joined the video",
+                            )
+                        )
                         return None
                 if not (work.unfinished() or work.missing()):
                     return join(work, began)
                 left = {segment.number for segment in work.unfinished()}
             # say what is missing of it
-            missing = [f"{number}/{self.count}" for number, part in enumerate(parts, 1) if left & {*part}]
+            missing = [
+                f"{number}/{self.count}"
+                for number, part in enumerate(parts, 1)
+                if left & {*part}
+            ]
             text = f"left to {', '.join(missing)}"
             if own or len(batch.sources) == 1:
-                text = (
-                    f"part {self.number}/{self.count} is finished; missing: {', '.join(missing)}; the same "
-                )
-                text += "command with `shard` makes each of them"
+                text = f"part {self.number}/{self.count} is finished; missing: {', '.join(missing)}; "
+                text += "the same command with `shard` makes each of them"
             on_event(Warned(request.source.name, text))
             return None
 

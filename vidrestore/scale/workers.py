@@ -29,7 +29,8 @@ from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import check_shared, divided
 from vidrestore.working import threads_for
 
-START: Literal["spawn"] = "spawn"  # a forked process can't use a GPU that its parent has used
+# a forked process can't use a GPU that its parent has used
+START: Literal["spawn"] = "spawn"
 
 # clips that half precision could not hold, or the error of a part
 Outcome: TypeAlias = int | VidRestoreError
@@ -47,7 +48,9 @@ def restore_part(request: Request, segments: Sequence[Segment]) -> Outcome:
     try:
         with open_job(request, _LOADED) as job:
             if folder.read("plan") is None:
-                raise PlanError(f"{folder.path}: there is no plan; all processes must see the same folders")
+                raise PlanError(
+                    f"{folder.path}: there is no plan; all processes must see the same folders"
+                )
             work = SegmentedWork.begin(job, folder, ignore_event, shared=True)
             work.restore([*segments])
             return work.retried
@@ -129,7 +132,9 @@ def devices_of(text: str) -> list[str]:
         if name.isdecimal() and devices and devices[-1].startswith("cuda:"):
             name = f"cuda:{name}"
         if not name or name.isdecimal():
-            raise OptionError(f"devices must be like cuda:0,1 or cuda:0,cuda:1, got {text!r}")
+            raise OptionError(
+                f"devices must be like cuda:0,1 or cuda:0,cuda:1, got {text!r}"
+            )
         devices.append(name)
     return devices
 
@@ -144,14 +149,17 @@ class DeviceWorkers:
         for device in devices:
             torch_device(device)
         self.devices = devices
-        self.running: dict[str, tuple[BaseProcess, Connection]] = {}  # by "1/2", the part of each
+        # by "1/2", the part of each
+        self.running: dict[str, tuple[BaseProcess, Connection]] = {}
         self._busy = set[str]()
 
     def start(self, request: Request, segments: Sequence[Segment]) -> None:
         count = len(self.devices)
         # threads are shared, segments dealt out in equal runs
         threads = max(1, threads_for(request.options.threads) // count)
-        for number, (device, part) in enumerate(zip(self.devices, divided(segments, count), strict=True), 1):
+        for number, (device, part) in enumerate(
+            zip(self.devices, divided(segments, count), strict=True), 1
+        ):
             if part:
                 name = f"{number}/{count}"
                 part_request = request.with_options(device=device, threads=threads)

@@ -30,8 +30,11 @@ T = TypeVar("T")
 # 100 KB.
 MOST_KEY_PARTS = 16
 _KEY_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
-_DEEP_KEY = re.compile(rf"(?<![\w-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{MOST_KEY_PARTS}}}")
-_MEMBERS = ("str", "int", "float", "bool", "none")  # pydantic's names of members of unions
+_DEEP_KEY = re.compile(
+    rf"(?<![\w-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{MOST_KEY_PARTS}}}"
+)
+# pydantic's names of members of unions
+_MEMBERS = ("str", "int", "float", "bool", "none")
 _LONGEST_VALUE = 200  # most characters of a value in a message
 
 
@@ -55,7 +58,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     # before parsing, whose memory it would take
     if deep := _DEEP_KEY.search(text):
-        raise ValueError(f"{deep[0][:40]}… has more than {MOST_KEY_PARTS} parts; use a shorter key")
+        raise ValueError(
+            f"{deep[0][:40]}… has more than {MOST_KEY_PARTS} parts; use a shorter key"
+        )
     try:
         tables = tomllib.loads(text)
         _check_integers(tables)
@@ -73,29 +78,41 @@ def _check_integers(value: Any) -> None:
         raise ValueError("a whole number of more than 64 bits")
 
 
-def with_settings(tables: Mapping[str, Any], settings: Iterable[str], sections: Iterable[str]) -> Any:
+def with_settings(
+    tables: Mapping[str, Any], settings: Iterable[str], sections: Iterable[str]
+) -> Any:
     """Return the tables of a file with `settings` "KEY=VALUE" applied; KEY is a top-level name or
     "section.name".
 
     Raises OptionError if there is no "=", and for an unknown section.
     """
     # the file's tables, changed by each setting in turn
-    tables = {name: dict(part) if isinstance(part, dict) else part for name, part in tables.items()}
+    tables = {
+        name: dict(part) if isinstance(part, dict) else part
+        for name, part in tables.items()
+    }
     for setting in settings:
         key, equals, text = setting.partition("=")
         section, dot, name = key.strip().rpartition(".")
         if not equals or not name:
-            example = f"{setting}=VALUE" if name and not equals else "SECTION.NAME=VALUE"
-            raise OptionError(f"`settings={setting}`: expected KEY=VALUE, as in {example}")
+            example = (
+                f"{setting}=VALUE" if name and not equals else "SECTION.NAME=VALUE"
+            )
+            raise OptionError(
+                f"`settings={setting}`: expected KEY=VALUE, as in {example}"
+            )
         if dot and section not in sections:
             choices = known_names(section, sections)
-            raise OptionError(f"`settings={setting}`: no section {section!r}; there are: {choices}")
+            raise OptionError(
+                f"`settings={setting}`: no section {section!r}; there are: {choices}"
+            )
         if not dot and name in sections:
             raise OptionError(
                 f"`settings={setting}`: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
             )
         table = tables.setdefault(section, {}) if dot else tables
-        if isinstance(table, dict):  # else the file is wrong, which is reported when it is checked
+        # else the file is wrong, which is reported when it is checked
+        if isinstance(table, dict):
             table[name] = SettingText(text.strip())
     return tables
 
@@ -107,7 +124,9 @@ def known_names(name: str, candidates: Iterable[str]) -> str:
     return ", ".join([*close, *(other for other in names if other not in close)])
 
 
-def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError] = ConfigError) -> T:
+def checked(
+    kind: type[T], values: Any, place: str, error: type[VidRestoreError] = ConfigError
+) -> T:
     """Convert plain values to the dataclass `kind`, a subclass of `Checked`.
 
     Lists become tuples, and whole numbers floats, where the field is one. Raises `error` for values that are
@@ -119,7 +138,9 @@ def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError]
     if not isinstance(values, dict):
         raise error(f"{place} must be an object, found {values!r:.{_LONGEST_VALUE}}")
     hints = _hints(kind)  # type: ignore[arg-type]
-    values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
+    values = {
+        name: _typed(value, hints.get(name, Any)) for name, value in values.items()
+    }
     try:
         # as JSON, where lists are the form of tuples; TOML's dates become strings
         adapter = _adapter(kind)  # type: ignore[arg-type]
@@ -157,9 +178,13 @@ def _typed(value: Any, hint: Any) -> Any:
     # as TOML, as text, or as a list without brackets: the first that the field takes
     parsed = _value_of(value)
     parts = [_value_of(part.strip()) for part in value.split(",") if part.strip()]
-    for candidate in (parsed,) if isinstance(parsed, list) else (parsed, str(value), parts):
+    for candidate in (
+        (parsed,) if isinstance(parsed, list) else (parsed, str(value), parts)
+    ):
         try:
-            TypeAdapter(hint).validate_json(json.dumps(candidate, default=str), strict=True)
+            TypeAdapter(hint).validate_json(
+                json.dumps(candidate, default=str), strict=True
+            )
             return candidate
         except ValidationError:
             continue
@@ -189,22 +214,35 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     problems = error.errors(include_url=False)
 
     def of_kind(kind: str) -> list[str]:
-        return sorted(".".join(map(str, entry["loc"])) for entry in problems if entry["type"] == kind)
+        return sorted(
+            ".".join(map(str, entry["loc"]))
+            for entry in problems
+            if entry["type"] == kind
+        )
 
     if unknown := of_kind("unexpected_keyword_argument"):
         return f"unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], names)}"
     if missing := of_kind("missing"):
         return f"missing: {', '.join(missing)}"
-    problem = max(problems, key=lambda entry: len(entry["loc"]))  # the member of a union that fits best
+    # the member of a union that fits best
+    problem = max(problems, key=lambda entry: len(entry["loc"]))
     # members of a union are in the path, too
     path = [str(part) for part in problem["loc"] if part not in _MEMBERS]
     indices = [part for part in problem["loc"] if isinstance(part, int)]
     place = ".".join(filter(str.isidentifier, path)) or ("" if indices else "it")
     place += "".join(f", item {part}" for part in indices)
     value = problem["input"]
-    messages = [other["msg"] for other in problems if other is not problem and other["input"] is value]
-    alternatives = [text.partition(" should be ")[2] for text in messages if " should be " in text]
-    expected = " or ".join([re.sub(r"^\w+ should ", "must ", problem["msg"]), *alternatives])
+    messages = [
+        other["msg"]
+        for other in problems
+        if other is not problem and other["input"] is value
+    ]
+    alternatives = [
+        text.partition(" should be ")[2] for text in messages if " should be " in text
+    ]
+    expected = " or ".join(
+        [re.sub(r"^\w+ should ", "must ", problem["msg"]), *alternatives]
+    )
     words = str(value) if isinstance(value, Fraction) else repr(value)
     return f"{place} {expected}, found {words:.{_LONGEST_VALUE}}"
 
@@ -216,7 +254,9 @@ def toml(tables: Mapping[str, Any]) -> str:
     for name, value in tables.items():
         if is_dataclass(value) and not isinstance(value, type):
             plain[name] = asdict(value)
-    lines = _lines({name: value for name, value in plain.items() if not isinstance(value, Mapping)})
+    lines = _lines(
+        {name: value for name, value in plain.items() if not isinstance(value, Mapping)}
+    )
     for name, table in plain.items():
         if isinstance(table, Mapping) and table:
             lines += ["", f"[{name}]", *_lines(table)]
@@ -224,7 +264,11 @@ def toml(tables: Mapping[str, Any]) -> str:
 
 
 def _lines(values: Mapping[str, Any]) -> list[str]:
-    return [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
+    return [
+        f"{name} = {_toml(value)}"
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def _toml(value: Any) -> str:

@@ -25,7 +25,8 @@ class Training:
 
     data: str  # dataclass of [data]
     settings: str  # dataclass of [training]
-    source: str  # (config, footage, held-out footage, network) -> training and held-out data
+    # (config, footage, held-out footage, network) -> training and held-out data
+    source: str
     objective: str  # a subclass of `training.objective.Objective`
     dataset: str = ""  # dataclass of a [data] that names a dataset of the papers
 
@@ -35,10 +36,12 @@ class Family:
     """One family of networks; functions and classes are named "module:name"."""
 
     build: str  # makes a network from the settings in its weights file
-    restorers: Mapping[str, str] = field(default_factory=dict)  # by task, functions of RestoreOptions
+    # by task, functions of RestoreOptions
+    restorers: Mapping[str, str] = field(default_factory=dict)
     further_tasks: tuple[str, ...] = ()  # that networks are trained for
     training: Training | None = None
-    adopt: str = ""  # converts checkpoints of other code, see `weights.importing`; empty: no changes
+    # converts checkpoints of other code, see `weights.importing`; empty: no changes
+    adopt: str = ""
     read: str = ""  # path -> the `weights.Model` in a file that doesn't name its family
     speed: str = ""  # on a CPU: "fast" (frames a second) or "slow" (seconds a frame)
 
@@ -56,7 +59,8 @@ GROUPS = Training(  # groups of patches of planes, with noise or measured
     "vidrestore.lab.training.objective:GroupObjective",
     "vidrestore.lab.training.config:GroupSetConfig",
 )
-PICTURES = Training(  # degraded RGB pictures, or short clips of which the middle frame is restored
+# degraded RGB pictures, or short clips of which the middle frame is restored
+PICTURES = Training(
     "vidrestore.lab.training.config:PairDataConfig",
     "vidrestore.lab.training.config:PairTrainingConfig",
     "vidrestore.lab.training.data.sources:pair_data",
@@ -72,7 +76,9 @@ CLIPS = Training(  # RGB clips downscaled by four
 )
 # restorers of any network that maps pictures to pictures, by task
 PICTURE_RESTORERS = {
-    task.name: task.restorer for task in TASKS.values() if task.weights and task.scale == 1
+    task.name: task.restorer
+    for task in TASKS.values()
+    if task.weights and task.scale == 1
 } | {"denoise": "vidrestore.restorers.picture_restorer:picture_denoiser"}
 
 
@@ -98,12 +104,18 @@ FAMILIES: dict[str, Family] = {
         adopt="vidrestore.weights.releases:adopt_taylorformer",
         speed="slow",
     ),
-    "reweighted-rnn": _of_papers("vidrestore.lab.papers.unfolded_rnns:build_reweighted_rnn"),
+    "reweighted-rnn": _of_papers(
+        "vidrestore.lab.papers.unfolded_rnns:build_reweighted_rnn"
+    ),
     "sista": _of_papers("vidrestore.lab.papers.unfolded_rnns:build_sista"),
     "sista-rnn": _of_papers("vidrestore.lab.papers.unfolded_rnns:build_sista_rnn"),
     "spandrel": Family(
         "",
-        {task: name for task, name in PICTURE_RESTORERS.items() if TASKS[task].has_published}
+        {
+            task: name
+            for task, name in PICTURE_RESTORERS.items()
+            if TASKS[task].has_published
+        }
         | {"sr": "vidrestore.restorers.picture_restorer:enlarger"},
         read="vidrestore.weights.community:read",
         speed="slow",
@@ -137,7 +149,9 @@ def find_family(name: str) -> Family:
     installed = entry_points(group=ENTRY_POINTS)
     if name not in installed.names:
         names = ", ".join(sorted({*FAMILIES, *installed.names}))
-        raise CheckpointError(f"unknown model family {name!r}; this version has: {names}")
+        raise CheckpointError(
+            f"unknown model family {name!r}; this version has: {names}"
+        )
     point = installed[name]
     try:
         family = point.load()

@@ -23,7 +23,9 @@ def noise(text: str) -> float | str:
     try:
         return "auto" if text == "auto" else float(text)
     except ValueError:
-        raise ValueError(f"expected a number such as 20, or auto, got {text!r}") from None
+        raise ValueError(
+            f"expected a number such as 20, or auto, got {text!r}"
+        ) from None
 
 
 def share(text: str | float) -> float:
@@ -32,14 +34,18 @@ def share(text: str | float) -> float:
     try:
         return float(number) / 100 if percent and not rest else float(text)
     except ValueError:
-        raise ValueError(f"expected a number from 0 to 1, such as 0.8, got {text!r}") from None
+        raise ValueError(
+            f"expected a number from 0 to 1, such as 0.8, got {text!r}"
+        ) from None
 
 
 def device(text: str) -> str:
     """Parse the name of a device, or of several, as in cuda:0,1; if it is there is asked later."""
     if not re.fullmatch(f"{DEVICE}( *, *({DEVICE}|[0-9]+))*", text):
         word = text.lower()
-        hint = next((hint for words, hint in DEVICES.items() if word in words.split()), EXPECTED)
+        hint = next(
+            (hint for words, hint in DEVICES.items() if word in words.split()), EXPECTED
+        )
         raise ValueError(f"device {text!r} is unknown; {hint}")
     return text
 
@@ -49,7 +55,9 @@ def rate(text: str) -> Fraction:
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"expected a frame rate such as 25 or 30000/1001, got {text!r}") from None
+        raise ValueError(
+            f"expected a frame rate such as 25 or 30000/1001, got {text!r}"
+        ) from None
 
 
 def seconds(text: str) -> Fraction:
@@ -64,14 +72,18 @@ def moment(text: str) -> Fraction:
     """Parse a time of 0 or more, written as in `seconds`."""
     total = _time(text)
     if total is None:
-        raise ValueError(f"expected a time such as 90, 1m30s, 1:30 or 1:02:03.5, got {text!r}")
+        raise ValueError(
+            f"expected a time such as 90, 1m30s, 1:30 or 1:02:03.5, got {text!r}"
+        )
     return total
 
 
 def _time(text: str) -> Fraction | None:
     """Return the seconds; None if the text is not a time of 0 or more."""
     # with units, or with colons
-    if units := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d*\.?\d+)s)?", text.lower()):
+    if units := re.fullmatch(
+        r"(?=.)(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d*\.?\d+)s)?", text.lower()
+    ):
         hours, minutes, rest = (Fraction(part or 0) for part in units.groups())
         return hours * 3600 + minutes * 60 + rest
     if not re.fullmatch(r"(\d+:){0,2}\d*\.?\d+s?", text):
@@ -85,7 +97,13 @@ def _time(text: str) -> Fraction | None:
 def size(text: str) -> tuple[int, int]:
     """Parse WIDTHxHEIGHT."""
     width, cross, height = text.partition("x")
-    if not (cross and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+    if not (
+        cross
+        and width.isdecimal()
+        and height.isdecimal()
+        and int(width)
+        and int(height)
+    ):
         raise ValueError(f"expected a size such as 854x480, got {text!r}")
     return int(width), int(height)
 
@@ -95,7 +113,9 @@ def tile(text: str) -> int | None:
     if text == "auto":
         return None
     if not text.isdecimal():
-        raise ValueError(f"expected auto, or a whole number of pixels such as 512, got {text!r}")
+        raise ValueError(
+            f"expected auto, or a whole number of pixels such as 512, got {text!r}"
+        )
     return int(text)
 
 
@@ -104,7 +124,9 @@ def shard(text: str) -> tuple[int, int]:
     parts = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     number, count = map(int, parts.groups()) if parts else (0, 0)
     if not 1 <= number <= count <= MOST_SHARDS:
-        raise ValueError(f"expected I/N, from 1/8 to 8/8 for instance, N up to {MOST_SHARDS}, got {text!r}")
+        raise ValueError(
+            f"expected I/N, from 1/8 to 8/8 for instance, N up to {MOST_SHARDS}, got {text!r}"
+        )
     return number, count
 
 

@@ -14,7 +14,15 @@ from dataclasses import field, fields, replace
 from fractions import Fraction
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypedDict,
+    TypeVar,
+    get_type_hints,
+)
 
 from pydantic import (
     AfterValidator,
@@ -92,7 +100,11 @@ def _number(value: Any) -> Any:
 def _exact(value: Any) -> Any:
     """Return a number as a fraction; 29.97 means what it shows."""
     value = _number(value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )
     return Fraction(repr(value)) if is_number else value
 
 
@@ -105,27 +117,35 @@ def _storable(rate: Fraction) -> Fraction:
 
 def _text(value: Any) -> Any:
     """Return a path, or a device of torch, as its name."""
-    if (type(value).__module__, type(value).__name__) == ("torch", "device"):  # torch isn't loaded for it
+    # torch isn't loaded for it
+    if (type(value).__module__, type(value).__name__) == ("torch", "device"):
         return str(value)
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 Whole = Annotated[int, BeforeValidator(_number)]
 Exact = Annotated[Fraction, BeforeValidator(_exact)]
-Rate = Annotated[Exact, Field(ge=1 / MOST_RATE, le=MOST_RATE), AfterValidator(_storable)]
+Rate = Annotated[
+    Exact, Field(ge=1 / MOST_RATE, le=MOST_RATE), AfterValidator(_storable)
+]
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, BeforeValidator(_text)]
 
 # fields of several classes
 Model = Annotated[
     Text | None,
-    quality_option(help="Name from `vidrestore weights list`, or a .safetensors file.", metavar="NAME|FILE"),
+    quality_option(
+        help="Name from `vidrestore weights list`, or a .safetensors file.",
+        metavar="NAME|FILE",
+    ),
     About("pixels", WITH_WEIGHTS),
 ]
 ConstantRate = Annotated[
     Rate | None,
     encoding_option(
-        help="Constant frame rate for a pipe, such as 30000/1001.", metavar="RATE", parser=option_values.rate
+        help="Constant frame rate for a pipe, such as 30000/1001.",
+        metavar="RATE",
+        parser=option_values.rate,
     ),
     About("file"),
 ]
@@ -147,7 +167,9 @@ Threads = Annotated[
 ]
 
 
-@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+@dataclass(
+    frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+)
 class Options:
     """Base of options classes, which raise `OptionError` for wrong values and unknown names."""
 
@@ -157,7 +179,9 @@ class Options:
         try:
             return handler(values)
         except ValidationError as error:
-            raise OptionError(explained(error, [option.name for option in fields(cls)])) from None
+            raise OptionError(
+                explained(error, [option.name for option in fields(cls)])
+            ) from None
 
 
 class Declared(NamedTuple):
@@ -189,7 +213,9 @@ def readable(kind: type[Chosen]) -> type[Chosen]:
     """
     signature = inspect.signature(kind)
     empty, parameters = inspect.Parameter.empty, signature.parameters.values()
-    plain = signature.replace(parameters=[parameter.replace(annotation=empty) for parameter in parameters])
+    plain = signature.replace(
+        parameters=[parameter.replace(annotation=empty) for parameter in parameters]
+    )
     kind.__signature__ = plain  # type: ignore[attr-defined]
     return kind
 
@@ -222,12 +248,16 @@ class EncoderOptions(Options):
     crf: Annotated[
         float | None,
         encoding_option(
-            help="Quality on the encoder's scale; lower is better.", metavar="N", show_default="16 to 24"
+            help="Quality on the encoder's scale; lower is better.",
+            metavar="N",
+            show_default="16 to 24",
         ),
     ] = None
     preset: Annotated[
         str | None,
-        encoding_option(help="Encoder preset: medium, slow, ... or a number.", metavar="NAME"),
+        encoding_option(
+            help="Encoder preset: medium, slow, ... or a number.", metavar="NAME"
+        ),
     ] = None
     options: Annotated[
         Mapping[str, str],
@@ -313,13 +343,19 @@ class RestoreOptions(Options):
     family: Annotated[
         Text | None,
         quality_option(
-            help="spandrel: --model is a network of other authors (.pth, .safetensors).", metavar="spandrel"
+            help="spandrel: --model is a network of other authors (.pth, .safetensors).",
+            metavar="spandrel",
         ),
-        About("pixels", frozenset(task.name for task in TASKS.values() if task.has_published)),
+        About(
+            "pixels",
+            frozenset(task.name for task in TASKS.values() if task.has_published),
+        ),
     ] = None
     quality: Annotated[
         Quality,
-        quality_option(help="Also --fast and --best (slower).", metavar="fast|default|best"),
+        quality_option(
+            help="Also --fast and --best (slower).", metavar="fast|default|best"
+        ),
         About("pixels", DENOISE),
     ] = "default"
     match: Annotated[bool, About("pixels", DENOISE)] = True
@@ -332,7 +368,10 @@ class RestoreOptions(Options):
     height: Annotated[
         Whole | None,
         Field(ge=2, le=LONGEST_SIDE, multiple_of=2),
-        quality_option(help="Output height in pixels, such as 1080, instead of --scale.", metavar="LINES"),
+        quality_option(
+            help="Output height in pixels, such as 1080, instead of --scale.",
+            metavar="LINES",
+        ),
         About("pixels", ENLARGE),
     ] = None
     input: Annotated[
@@ -366,7 +405,10 @@ class RestoreOptions(Options):
     grain: Annotated[
         float,
         Field(ge=0, le=30),
-        quality_option(help="Add film grain after denoising: standard deviation, 0-255 scale.", metavar="N"),
+        quality_option(
+            help="Add film grain after denoising: standard deviation, 0-255 scale.",
+            metavar="N",
+        ),
         About("pixels", DENOISE),
     ] = 0.0
     haze: Annotated[
@@ -387,17 +429,27 @@ class RestoreOptions(Options):
     ] = "auto"
     scene_detect: Annotated[
         bool,
-        quality_option(" /--no-scene-detect", help="Don't detect scene cuts.", show_default=False),
+        quality_option(
+            " /--no-scene-detect", help="Don't detect scene cuts.", show_default=False
+        ),
         About("pixels"),
     ] = True
     start: Annotated[
         Annotated[Exact, Field(ge=0, le=MOST_SECONDS)] | None,
-        input_option(help="Start time: seconds, 1m30s or 1:30.", metavar="TIME", parser=option_values.moment),
+        input_option(
+            help="Start time: seconds, 1m30s or 1:30.",
+            metavar="TIME",
+            parser=option_values.moment,
+        ),
         About("file"),
     ] = None
     duration: Annotated[
         Annotated[Exact, Field(gt=0, le=MOST_SECONDS)] | None,
-        input_option(help="Length to restore, sound as well.", metavar="TIME", parser=option_values.seconds),
+        input_option(
+            help="Length to restore, sound as well.",
+            metavar="TIME",
+            parser=option_values.seconds,
+        ),
         About("file"),
     ] = None
     fps: Annotated[
@@ -426,7 +478,8 @@ class RestoreOptions(Options):
     dropouts: Annotated[
         Filled,
         input_option(
-            help="Dropouts of a tape: filled from the fields before and after, or kept.", metavar="fill|keep"
+            help="Dropouts of a tape: filled from the fields before and after, or kept.",
+            metavar="fill|keep",
         ),
         About("file"),
     ] = "fill"
@@ -447,18 +500,30 @@ class RestoreOptions(Options):
     ] = frozenset()
     tags: Annotated[
         bool,
-        output_option(" /--no-tags", help="Don't store the settings in OUT's tags.", show_default=False),
+        output_option(
+            " /--no-tags",
+            help="Don't store the settings in OUT's tags.",
+            show_default=False,
+        ),
         About("streams"),
     ] = True
     overwrite: Overwrite = False
-    encoder: Annotated[InstanceOf[EncoderOptions], About("file")] = field(default_factory=EncoderOptions)
+    encoder: Annotated[InstanceOf[EncoderOptions], About("file")] = field(
+        default_factory=EncoderOptions
+    )
     cfr: ConstantRate = None
     restart: Annotated[
-        bool, resume_option(help="Discard an interrupted run and start over."), About("job")
+        bool,
+        resume_option(help="Discard an interrupted run and start over."),
+        About("job"),
     ] = False
     work_dir: Annotated[
         Text | None,
-        resume_option(help="Folder for work in progress.", metavar="DIR", show_default="beside OUT"),
+        resume_option(
+            help="Folder for work in progress.",
+            metavar="DIR",
+            show_default="beside OUT",
+        ),
         About("job"),
     ] = None
     device: Annotated[
@@ -486,17 +551,25 @@ class RestoreOptions(Options):
 
     def __post_init__(self) -> None:
         # words that name nothing, then options that exclude each other
-        if unknown := {word for word in self.drop if word not in DROPPABLE and not word.isdecimal()}:
+        if unknown := {
+            word for word in self.drop if word not in DROPPABLE and not word.isdecimal()
+        }:
             raise OptionError(
                 f"drop must be of {', '.join(DROPPABLE)} and numbers of streams, found "
                 f"{', '.join(sorted(unknown))}"
             )
         if self.double_rate and self.scan in ("progressive", "film"):
-            raise OptionError(f"`double_rate` takes fields for frames; leave out that, or `scan={self.scan}`")
+            raise OptionError(
+                f"`double_rate` takes fields for frames; leave out that, or `scan={self.scan}`"
+            )
         if self.family is not None and self.model is None:
-            raise OptionError(f"`family={self.family}` is the kind of a file; name the file with `model`")
+            raise OptionError(
+                f"`family={self.family}` is the kind of a file; name the file with `model`"
+            )
         if self.height is not None and self.scale != 4:
-            raise OptionError("scale and height both set the size of the output; leave one out")
+            raise OptionError(
+                "scale and height both set the size of the output; leave one out"
+            )
 
 
 FileName = str | os.PathLike[str]
@@ -540,10 +613,14 @@ class RestoreKeywords(TypedDict, total=False):
     tile: int | None
 
 
-def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mapping[str, object]) -> Chosen:
+def chosen_options(
+    kind: type[Chosen], options: Chosen | None, overrides: Mapping[str, object]
+) -> Chosen:
     """Return `options`, by default those of `kind`, with fields changed. Raises OptionError."""
     if options is not None and not isinstance(options, kind):
-        raise OptionError(f"options must be {kind.__name__}(...), got {type(options).__name__}")
+        raise OptionError(
+            f"options must be {kind.__name__}(...), got {type(options).__name__}"
+        )
     return replace(options, **overrides) if options else kind(**overrides)  # type: ignore[type-var]
 
 
@@ -551,12 +628,18 @@ def values_of(options: Any, *scopes: Scope) -> dict[str, Any]:
     """Return the values of the options in some scopes, by name."""
     kind: Any = type(options)
     abouts = {name: declaration.about for name, declaration in declared(kind).items()}
-    return {name: getattr(options, name) for name, about in abouts.items() if about and about.scope in scopes}
+    return {
+        name: getattr(options, name)
+        for name, about in abouts.items()
+        if about and about.scope in scopes
+    }
 
 
 def changed_values(options: Any, *scopes: Scope) -> dict[str, Any]:
     """Return the values in some scopes that are not the defaults, by name."""
     default = type(options)()
     return {
-        name: value for name, value in values_of(options, *scopes).items() if value != getattr(default, name)
+        name: value
+        for name, value in values_of(options, *scopes).items()
+        if value != getattr(default, name)
     }

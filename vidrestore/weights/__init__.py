@@ -17,7 +17,13 @@ from pathlib import Path
 from vidrestore.errors import CheckpointError
 from vidrestore.settings.families import FAMILIES, find_family, load
 from vidrestore.weights import hub
-from vidrestore.weights.checkpoint import Model, build_network, read_card, read_model, save_model
+from vidrestore.weights.checkpoint import (
+    Model,
+    build_network,
+    read_card,
+    read_model,
+    save_model,
+)
 from vidrestore.weights.importing import import_checkpoint
 from vidrestore.weights.manifest import (
     Card,
@@ -47,7 +53,9 @@ __all__ = [
 ]
 
 
-def load_model(source: str | Path, device: str = "cpu", family: str | None = None) -> Model:
+def load_model(
+    source: str | Path, device: str = "cpu", family: str | None = None
+) -> Model:
     """Load weights by name, path or hub address, strictly, onto `device`.
 
     The file of a name must have the manifest's checksum; that of a hub address is fetched. Raises
@@ -70,7 +78,9 @@ def load_model(source: str | Path, device: str = "cpu", family: str | None = Non
     elif reader := find_family(family).read:
         model = load(reader)(Path(source))
     else:
-        raise CheckpointError(f"the family {family!r} is named in its own files; leave `family` out")
+        raise CheckpointError(
+            f"the family {family!r} is named in its own files; leave `family` out"
+        )
     model.network.to(device)
     return model
 
@@ -129,9 +139,17 @@ def verify(sources: list[str] | None = None) -> Iterator[tuple[str, str]]:
 
 def is_file(source: str) -> bool:
     """Return True if `source` is a path or an address, not a name in the manifest."""
-    return source.startswith("hf:") or bool(Path(source).suffix) or Path(source).parent != Path()
+    return (
+        source.startswith("hf:")
+        or bool(Path(source).suffix)
+        or Path(source).parent != Path()
+    )
 
 
 def _file(source: str) -> Path:
     """Return the file at a path, or fetch that of a hub address."""
-    return hub.fetch(hub.HubAddress.parse(source)) if source.startswith("hf:") else Path(source)
+    return (
+        hub.fetch(hub.HubAddress.parse(source))
+        if source.startswith("hf:")
+        else Path(source)
+    )

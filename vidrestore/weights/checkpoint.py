@@ -56,8 +56,16 @@ def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):
             return build(dict(config))
-    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]  # torch may add a C++ stack trace
+    except (
+        TypeError,
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        AttributeError,
+        RuntimeError,
+    ) as error:
+        # torch may add a C++ stack trace
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CheckpointError(
             f"the family {family!r} can't be built from the config {dict(config)!s:.300}: {reason:.300}"
         ) from error
@@ -127,14 +135,26 @@ def _card_of(path: Path, stream: Any, sha256: str | None) -> Card:
             f"{path}: its metadata lacks {', '.join(missing)}; import it with `vidrestore weights import`"
         )
     if (size := sum(map(len, metadata.values()))) > MEGABYTE:
-        raise CheckpointError(f"{path}: its metadata has {size} characters; at most {MEGABYTE} are allowed")
+        raise CheckpointError(
+            f"{path}: its metadata has {size} characters; at most {MEGABYTE} are allowed"
+        )
     try:
         values: dict[str, Any] = {"config": parse_object(metadata["config"])}
-        values |= {key: parse_json(metadata[key]) for key in _CARD_KEYS if key in metadata}
+        values |= {
+            key: parse_json(metadata[key]) for key in _CARD_KEYS if key in metadata
+        }
     except ValueError as error:
-        raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
-    values |= {key: metadata[key] for key in ("family", "task")} | {"name": path.stem, "file": path.name}
-    values |= {"sha256": sha256_of(path) if sha256 is None else sha256, "bytes": path.stat().st_size}
+        raise CheckpointError(
+            f"{path}: its metadata is not JSON ({error}); write the file again"
+        ) from error
+    values |= {key: metadata[key] for key in ("family", "task")} | {
+        "name": path.stem,
+        "file": path.name,
+    }
+    values |= {
+        "sha256": sha256_of(path) if sha256 is None else sha256,
+        "bytes": path.stat().st_size,
+    }
     return checked(Card, values, f"{path}, metadata", CheckpointError)
 
 
@@ -159,7 +179,8 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
             raise CheckpointError(
                 f"{path}, {name}: has NaN or infinity; fetch the file again, or train again"
             )
-    if current := getattr(network, "current", None):  # of a file that an earlier version wrote
+    # of a file that an earlier version wrote
+    if current := getattr(network, "current", None):
         tensors = current(tensors, card.config)
     network.load_state_dict(tensors, strict=True)
     return Model(network.eval(), listed or card)
@@ -174,7 +195,8 @@ def _outline(card: Card, most: int) -> dict[str, Tensor]:
     numbers = count(1)
 
     def check_count(module: nn.Module, name: str, parameter: Any) -> None:
-        if next(numbers) > 4 * most + 100:  # some are replaced while the network is built
+        # some are replaced while the network is built
+        if next(numbers) > 4 * most + 100:
             raise ValueError(f"it asks for more than the {most} tensors of the file")
 
     hook = register_module_parameter_registration_hook(check_count)
@@ -234,7 +256,11 @@ def check_tensors(
     exactly the network's by name, shape and dtype; halves may stand for float32.
     """
     # tensors in 8 bits come with their scales
-    scales = {name for name in expected if name + SCALES in stored and name + SCALES not in expected}
+    scales = {
+        name
+        for name in expected
+        if name + SCALES in stored and name + SCALES not in expected
+    }
     _check_names(path, set(stored), {*expected, *(name + SCALES for name in scales)})
     tensors = {}
     # shapes and types are the network's
@@ -247,26 +273,39 @@ def check_tensors(
                 f"{place}: shape {list(tensor.shape)}, but the config asks for {list(target.shape)}"
             )
         dtype, target_dtype = _dtype(tensor), _dtype(target)
-        if dtype != target_dtype and not (target_dtype == "float32" and dtype in _HALVES):
-            raise CheckpointError(f"{place}: stored as {dtype}, but the network holds {target_dtype}")
+        if dtype != target_dtype and not (
+            target_dtype == "float32" and dtype in _HALVES
+        ):
+            raise CheckpointError(
+                f"{place}: stored as {dtype}, but the network holds {target_dtype}"
+            )
         tensors[name] = tensor
     return tensors
 
 
 def _check_names(path: Path, stored: set[str], expected: set[str]) -> None:
     parts = []
-    for label, names in (("lacks", expected - stored), ("has unexpected", stored - expected)):
+    for label, names in (
+        ("lacks", expected - stored),
+        ("has unexpected", stored - expected),
+    ):
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""
         parts += [f"{label} {', '.join(sorted(names)[:4])}{more}"] if names else []
     if parts:
-        raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
+        raise CheckpointError(
+            f"{path}: {'; '.join(parts)}; file and config are of different networks"
+        )
 
 
 def _widened(place: str, integers: Tensor, scales: Tensor, target: Tensor) -> Tensor:
     """Return the float32 tensor of integers and scales. Raises CheckpointError unless they fit together."""
     dtypes = (_dtype(integers), _dtype(scales))
     blocks = [integers.numel() // EIGHT_BIT_BLOCK]
-    if dtypes != ("int8", "float16") or list(scales.shape) != blocks or not fits_eight_bits(target, 0):
+    if (
+        dtypes != ("int8", "float16")
+        or list(scales.shape) != blocks
+        or not fits_eight_bits(target, 0)
+    ):
         shape = list(scales.shape)
         stored = f"{dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} {shape}"
         raise CheckpointError(
@@ -293,7 +332,9 @@ def _stored_tensors(
         if eight_bit_from is not None and fits_eight_bits(tensor, eight_bit_from):
             tensors[name], tensors[name + SCALES] = to_eight_bits(tensor.detach().cpu())
         else:
-            stored = tensor.detach().to("cpu", torch.float16 if narrow else tensor.dtype)
+            stored = tensor.detach().to(
+                "cpu", torch.float16 if narrow else tensor.dtype
+            )
             tensors[name] = stored.contiguous().clone()
     precision = " in half precision" if half else ""
     for name, tensor in tensors.items():
@@ -322,7 +363,12 @@ def fits_eight_bits(tensor: Tensor, least: int) -> bool:
     """Return True if 8 bits do: for float32 of 2 or more dimensions, `least` values or more, whole blocks."""
     count = tensor.numel()
     is_float32 = tensor.dtype.itemsize == 4 and tensor.is_floating_point()
-    return is_float32 and tensor.ndim > 1 and count >= least and count % EIGHT_BIT_BLOCK == 0
+    return (
+        is_float32
+        and tensor.ndim > 1
+        and count >= least
+        and count % EIGHT_BIT_BLOCK == 0
+    )
 
 
 def to_eight_bits(tensor: Tensor) -> tuple[Tensor, Tensor]:
@@ -332,6 +378,7 @@ def to_eight_bits(tensor: Tensor) -> tuple[Tensor, Tensor]:
     # one scale a block, so that its largest value fits
     blocks = tensor.reshape(-1, EIGHT_BIT_BLOCK)
     scales = (blocks.abs().amax(1) / _LARGEST_INTEGER).half()
-    divisors = scales.float().where(scales > 0, torch.ones(()))[:, None]  # a block of zeros remains zero
+    # a block of zeros remains zero
+    divisors = scales.float().where(scales > 0, torch.ones(()))[:, None]
     integers = (blocks / divisors).round().clamp(-_LARGEST_INTEGER, _LARGEST_INTEGER)
     return integers.to(torch.int8).view(tensor.shape), scales

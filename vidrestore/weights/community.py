@@ -36,15 +36,23 @@ class Community(nn.Module):
     def __init__(self, described: Any) -> None:
         super().__init__()
         self.described, self.body = described, described.model
-        self.takes_sigma = described.architecture.id == "DRUNet" or "FDnCNN" in described.tags
+        self.takes_sigma = (
+            described.architecture.id == "DRUNet" or "FDnCNN" in described.tags
+        )
         self.sigma = 0.0
         needs = described.size_requirements
-        self.config = SimpleNamespace(multiple=max(1, needs.multiple_of), scale=described.scale)
+        self.config = SimpleNamespace(
+            multiple=max(1, needs.multiple_of), scale=described.scale
+        )
 
     def forward(self, pictures: Tensor) -> Tensor:
-        half = self.described.supports_bfloat16 and torch.is_autocast_enabled(pictures.device.type)
+        half = self.described.supports_bfloat16 and torch.is_autocast_enabled(
+            pictures.device.type
+        )
         with torch.autocast(pictures.device.type, enabled=half, dtype=torch.bfloat16):
-            return torch.cat([self._restored(picture[None]).float() for picture in pictures])
+            return torch.cat(
+                [self._restored(picture[None]).float() for picture in pictures]
+            )
 
     def _restored(self, picture: Tensor) -> Tensor:
         if not self.takes_sigma:
@@ -71,8 +79,16 @@ def read(path: Path) -> Model:
     # refuse what would fill the memory, then let the package build the network
     with suppress(ImportError):
         import_module("spandrel_extra_arches").install(ignore_duplicates=True)
-    tensors = {name.removeprefix("module."): tensor for name, tensor in read_tensors(path).items()}
-    numbers = [int(part[:18]) for name in tensors for part in name.split(".") if part.isdecimal()]
+    tensors = {
+        name.removeprefix("module."): tensor
+        for name, tensor in read_tensors(path).items()
+    }
+    numbers = [
+        int(part[:18])
+        for name in tensors
+        for part in name.split(".")
+        if part.isdecimal()
+    ]
     if (layer := max(numbers, default=0)) > GREATEST_LAYER * len(tensors):
         raise CheckpointError(
             f"{path}: names a layer {layer}, but holds {len(tensors)} tensors only; spandrel would build all "
@@ -82,7 +98,9 @@ def read(path: Path) -> Model:
         described = spandrel.ModelLoader().load_from_state_dict(tensors)
     except Exception as error:  # the code of another package may raise any exception
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise CheckpointError(f"{path}: not a network that spandrel knows ({reason:.200})") from error
+        raise CheckpointError(
+            f"{path}: not a network that spandrel knows ({reason:.200})"
+        ) from error
 
     # only networks that restore pictures
     channels = described.input_channels, described.output_channels
@@ -96,5 +114,7 @@ def read(path: Path) -> Model:
         if hasattr(layer, "update_params"):
             layer.update_params()
             layer.update_params = lambda: None
-    card = Card(path.stem, SPANDREL, {}, "restore", sha256_of(path), path.stat().st_size)
+    card = Card(
+        path.stem, SPANDREL, {}, "restore", sha256_of(path), path.stat().st_size
+    )
     return Model(Community(described).eval(), card)

@@ -32,7 +32,8 @@ COMPARED_SIZES = (TRACED, (96, 64), (83, 101))  # at which a file is compared
 LEAST_PSNR = 80.0  # dB of a file's results to the network's
 EQUAL_PSNR = 200.0  # of equal results
 ENLARGED_FRAMES = 3  # frames that an exported network of `sr` takes
-PANNED = (1.7, 0.6)  # pixels right and down that the content of a test clip moves by from frame to frame
+# pixels right and down that the content of a test clip moves by from frame to frame
+PANNED = (1.7, 0.6)
 
 
 class ExportedNetwork(nn.Module):
@@ -51,7 +52,11 @@ class ExportedNetwork(nn.Module):
             self.frames = config.frames
             self.scale = 1
             self.multiple = config.multiple
-            index = torch.tensor([config.tasks.index(model.card.task)]) if config.tasks else None
+            index = (
+                torch.tensor([config.tasks.index(model.card.task)])
+                if config.tasks
+                else None
+            )
         self.register_buffer("task", index)
 
     def forward(self, channels: Tensor) -> Tensor:
@@ -60,16 +65,23 @@ class ExportedNetwork(nn.Module):
         for dim in (2, 3):
             last = channels.shape[dim] - 1
             stop = (last // self.multiple + 1) * self.multiple
-            places = last - (last - torch.arange(stop, device=channels.device)).abs()  # reflected at the end
+            # reflected at the end
+            places = last - (last - torch.arange(stop, device=channels.device)).abs()
             channels = channels.index_select(dim, places)
         frames = torch.stack(channels.split(3, 1), 1) if self.frames > 1 else channels
-        restored: Tensor = self.network(frames, self.task) if self.task is not None else self.network(frames)
+        restored: Tensor = (
+            self.network(frames, self.task)
+            if self.task is not None
+            else self.network(frames)
+        )
         if isinstance(self.network, VsrRecurrent):
             restored = restored[:, self.frames // 2]
         return restored[:, :, : self.scale * height, : self.scale * width].clamp(0, 1)
 
 
-def export_onnx(source: str | Path, output: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
+def export_onnx(
+    source: str | Path, output: str | Path, *, overwrite: bool = False
+) -> dict[str, Any]:
     """Write weights, by name or path, as an ONNX file with a JSON card beside it; return the card.
 
     Raises CheckpointError for networks that can't be exported, a missing package, or a file that doesn't
@@ -96,13 +108,16 @@ def export_onnx(source: str | Path, output: str | Path, *, overwrite: bool = Fal
     card = card_of_export(model, network)
     document = onnx.load_from_string(_traced(network))
     for key, value in card.items():
-        document.metadata_props.add(key=key, value=value if isinstance(value, str) else json.dumps(value))
+        document.metadata_props.add(
+            key=key, value=value if isinstance(value, str) else json.dumps(value)
+        )
     content = document.SerializeToString()
 
     # compare it with the network before it gets its name
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     card["psnr"] = {
-        f"{width}x{height}": check_export(network, session, height, width) for height, width in COMPARED_SIZES
+        f"{width}x{height}": check_export(network, session, height, width)
+        for height, width in COMPARED_SIZES
     }
     write_whole(path, content)
     write_whole(card_path, (json.dumps(card, indent=1) + "\n").encode())
@@ -128,7 +143,9 @@ def card_of_export(model: Model, network: ExportedNetwork) -> dict[str, Any]:
     """Return what others must know to run the file: form, origin, licence, precision."""
     card, config = model.card, model.network.config
     # motion needs positions that half precision rounds
-    aligned = isinstance(model.network, VsrRecurrent) or getattr(config, "aligned", False)
+    aligned = isinstance(model.network, VsrRecurrent) or getattr(
+        config, "aligned", False
+    )
     channels = 3 * network.frames
     return {
         "name": card.name,
@@ -136,14 +153,18 @@ def card_of_export(model: Model, network: ExportedNetwork) -> dict[str, Any]:
         "frames": network.frames,
         "scale": network.scale,
         "input": f"(1, {channels}, H, W): R, G, B in [0, 1], the oldest frame first",
-        "precision": "fp32 only: fp16 rounds the positions of motion" if aligned else "fp32 or fp16",
+        "precision": "fp32 only: fp16 rounds the positions of motion"
+        if aligned
+        else "fp32 or fp16",
         **card.openness(),
         "weights_sha256": card.sha256,
         "opset": OPSET,
     }
 
 
-def check_export(network: ExportedNetwork, session: Any, height: int, width: int) -> float:
+def check_export(
+    network: ExportedNetwork, session: Any, height: int, width: int
+) -> float:
     """Return the PSNR in dB between an onnxruntime session and the network on a clip of a size. Raises
     CheckpointError if they differ.
     """
@@ -166,7 +187,10 @@ def check_export(network: ExportedNetwork, session: Any, height: int, width: int
 def moving_clip(frames: int, height: int, width: int) -> Tensor:
     """Return a clip (1, 3 T, H, W) of a textured picture that moves by PANNED pixels from frame to frame."""
     # waves, as noise would hide errors of motion
-    x, y = torch.arange(width, dtype=torch.float32), torch.arange(height, dtype=torch.float32)[:, None]
+    x, y = (
+        torch.arange(width, dtype=torch.float32),
+        torch.arange(height, dtype=torch.float32)[:, None],
+    )
     channels = []
     for frame in range(frames):
         across, down = x + PANNED[0] * frame, y + PANNED[1] * frame
@@ -183,7 +207,8 @@ def _traced(network: ExportedNetwork) -> bytes:
     stream = io.BytesIO()
     free = {2: "height", 3: "width"}
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # constants that are meant, and the exporter's age
+        # constants that are meant, and the exporter's age
+        warnings.simplefilter("ignore")
         # The newer exporter writes files of aligned networks that are wrong at every size but the traced one.
         torch.onnx.export(
             network,

@@ -26,13 +26,19 @@ class HubAddress:
     @classmethod
     def parse(cls, text: str) -> HubAddress:
         """Parse "hf:owner/repo@commit[/file.safetensors]", no branch or tag. Raises CheckpointError."""
-        match = _PARTS.fullmatch(text) if text.startswith("hf:") and ".." not in text else None
+        match = (
+            _PARTS.fullmatch(text)
+            if text.startswith("hf:") and ".." not in text
+            else None
+        )
         if not match or not _COMMIT.fullmatch(match["revision"] or ""):
             raise CheckpointError(
                 f"{text!r} is not a hub address; expected hf:owner/repo@commit[/file.safetensors] with all "
                 "40 digits of the commit"
             )
-        return cls(match["repository"], match["revision"], match["file"] or DEFAULT_FILE)
+        return cls(
+            match["repository"], match["revision"], match["file"] or DEFAULT_FILE
+        )
 
     def __str__(self) -> str:
         return f"hf:{self.repository}@{self.revision}/{self.file}"
@@ -51,9 +57,14 @@ def resolve(text: str) -> HubAddress:
         import huggingface_hub
 
         try:
-            revision = str(huggingface_hub.HfApi().model_info(repository, revision=revision).sha)
-        except Exception as error:  # depends on the HTTP library of the installed hub client
-            raise CheckpointError(_failure(text, "can't be resolved to a commit", error)) from error
+            revision = str(
+                huggingface_hub.HfApi().model_info(repository, revision=revision).sha
+            )
+        # depends on the HTTP library of the installed hub client
+        except Exception as error:
+            raise CheckpointError(
+                _failure(text, "can't be resolved to a commit", error)
+            ) from error
     return HubAddress(repository, revision, match["file"] or DEFAULT_FILE)
 
 
@@ -62,7 +73,11 @@ def _failure(subject: object, failed: str, error: Exception) -> str:
 
     offline = huggingface_hub.constants.HF_HUB_OFFLINE
     advice = "HF_HUB_OFFLINE is set" if offline else "check the address and the network"
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = (
+        str(error).strip().splitlines()[0]
+        if str(error).strip()
+        else type(error).__name__
+    )
     return f"{subject}: {failed}; {advice} ({type(error).__name__}: {reason})"
 
 
@@ -71,6 +86,9 @@ def fetch(address: HubAddress) -> Path:
     from huggingface_hub import hf_hub_download
 
     try:
-        return Path(hf_hub_download(address.repository, address.file, revision=address.revision))
-    except Exception as error:  # depends on the HTTP library of the installed hub client
+        return Path(
+            hf_hub_download(address.repository, address.file, revision=address.revision)
+        )
+    # depends on the HTTP library of the installed hub client
+    except Exception as error:
         raise CheckpointError(_failure(address, "can't be fetched", error)) from error

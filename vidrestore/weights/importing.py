@@ -22,14 +22,27 @@ from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import check_pickled
 from vidrestore.settings.families import find_family, load
-from vidrestore.weights.checkpoint import all_tensors, build_network, check_tensors, opened, save_model
+from vidrestore.weights.checkpoint import (
+    all_tensors,
+    build_network,
+    check_tensors,
+    opened,
+    save_model,
+)
 from vidrestore.weights.manifest import Card
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # keys under which trainers store the state dict
-_WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "params_ema", "params")
+_WRAPPERS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "network",
+    "params_ema",
+    "params",
+)
 # prefixes of DataParallel, torch.compile and Lightning
 _PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")
 
@@ -61,7 +74,9 @@ def import_checkpoint(
     """
     source, output = Path(source), Path(output)
     if output.suffix != ".safetensors":
-        raise CheckpointError(f"{output}: weights are written as .safetensors; choose such a name")
+        raise CheckpointError(
+            f"{output}: weights are written as .safetensors; choose such a name"
+        )
     check_output(output, [source], overwrite=overwrite)
     # by the family's adopter, then exactly the network's names
     adopted = _adopt(source, family, config or {})
@@ -82,7 +97,9 @@ def import_checkpoint(
 def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
     # prefixes that training wrappers put before all names
     adopter = find_family(family).adopt
-    tensors = {_PREFIXES.sub("", name): tensor for name, tensor in read_tensors(source).items()}
+    tensors = {
+        _PREFIXES.sub("", name): tensor for name, tensor in read_tensors(source).items()
+    }
     if not adopter:
         return Adopted(config, tensors)
     adopt: Callable[[dict[str, Tensor], dict[str, Any]], Adopted] = load(adopter)
@@ -103,7 +120,11 @@ def read_tensors(source: Path) -> dict[str, Tensor]:
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
-    if not isinstance(content, dict) or not content or not all(map(_is_entry, content.items())):
+    if (
+        not isinstance(content, dict)
+        or not content
+        or not all(map(_is_entry, content.items()))
+    ):
         raise CheckpointError(
             f"{source}: has no state dict (name -> tensor), neither at the top nor under "
             f"{', '.join(_WRAPPERS)}"
@@ -116,7 +137,11 @@ def _is_entry(entry: tuple[Any, Any]) -> bool:
     import torch
 
     name, value = entry
-    if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+    if (
+        not isinstance(name, str)
+        or not isinstance(value, torch.Tensor)
+        or value.layout is not torch.strided
+    ):
         return False
     return value.untyped_storage().nbytes() >= value.numel() * value.element_size()
 
@@ -126,10 +151,13 @@ def _unpickle(source: Path) -> Any:
 
     try:
         check_pickled(source)
-        with warnings.catch_warnings(action="ignore"):  # on forms of files, before our own error
+        # on forms of files, before our own error
+        with warnings.catch_warnings(action="ignore"):
             return torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
+        raise CheckpointError(
+            f"{source}: can't be read ({error.strerror or error})"
+        ) from error
     except Exception as error:  # a damaged pickle may raise any exception
         # Torch's own message isn't passed on: it advises to load the file unsafely.
         raise CheckpointError(

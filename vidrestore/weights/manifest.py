@@ -50,14 +50,18 @@ class Card(Checked):
 
     def suits(self, task: str | None) -> bool:
         """Return True for weights of a task, or of all tasks with this one among their network's."""
-        return self.task == task or (self.task == ALL_TASKS and task in self.config.get("tasks", ()))
+        return self.task == task or (
+            self.task == ALL_TASKS and task in self.config.get("tasks", ())
+        )
 
     def openness(self) -> dict[str, str]:
         """Return licence and origin as stated, with the classes of the Open Source AI Definition 1.0 and the
         Model Openness Framework that they amount to if the stated data can be had, by our own reading;
         examples/train/README.md has the sources of the data of bundled weights.
         """
-        origin = {key: str(self.training.get(key) or "unknown") for key in ("data", "command")}
+        origin = {
+            key: str(self.training.get(key) or "unknown") for key in ("data", "command")
+        }
         is_open = self.licence in OPEN_LICENCES and "unknown" not in origin.values()
         return {
             "licence": self.licence or "unknown",
@@ -85,7 +89,9 @@ def read_manifest() -> dict[str, Card]:
     try:
         document = parse_json(read_limited(path, 8 * MEGABYTE))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: the manifest is missing; install vidrestore again") from error
+        raise CheckpointError(
+            f"{path}: the manifest is missing; install vidrestore again"
+        ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: can't be read as JSON ({error})") from error
     valid = isinstance(document, dict) and document.get("version") == MANIFEST_VERSION
@@ -95,25 +101,38 @@ def read_manifest() -> dict[str, Card]:
             "vidrestore wrote it"
         )
     entries = enumerate(document["weights"])
-    cards = [checked(Card, entry, f"{path}, entry {number}", CheckpointError) for number, entry in entries]
+    cards = [
+        checked(Card, entry, f"{path}, entry {number}", CheckpointError)
+        for number, entry in entries
+    ]
     return {card.name: card for card in cards}
 
 
 def write_manifest(cards: Iterable[Card], folder: Path) -> None:
     """Write `cards` as the manifest of `folder` atomically. Raises CheckpointError."""
-    document = {"version": MANIFEST_VERSION, "weights": [card.to_entry() for card in cards]}
+    document = {
+        "version": MANIFEST_VERSION,
+        "weights": [card.to_entry() for card in cards],
+    }
     try:
         with replacing(folder / "manifest.json") as stream:
-            stream.write(json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n")
+            stream.write(
+                json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+            )
     except OSError as error:
-        raise CheckpointError(f"{folder / 'manifest.json'}: can't be written ({error.strerror})") from error
+        raise CheckpointError(
+            f"{folder / 'manifest.json'}: can't be written ({error.strerror})"
+        ) from error
 
 
 def find_card(name: str, task: str | None = None) -> Card:
     """Return the entry `name`. Raises CheckpointError with the known names, those for `task`."""
     cards = read_manifest()
     if name not in cards:
-        names = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
+        names = (
+            known_names(name, sorted(card.name for card in cards_for(task, cards)))
+            or "nothing"
+        )
         of_task = f" for {task}" if task else ""
         raise CheckpointError(
             f"no weights named {name!r}; the manifest has{of_task}: {names} (a file of your own must end in "
@@ -137,7 +156,9 @@ def checked_file(card: Card) -> Path:
     """Return the bundled file of a card. Raises CheckpointError if it is missing or has another checksum."""
     path = weights_folder() / str(card.file)
     if not path.is_file():
-        raise CheckpointError(f"{path}: the file of {card.name!r} is missing; install vidrestore again")
+        raise CheckpointError(
+            f"{path}: the file of {card.name!r} is missing; install vidrestore again"
+        )
     if (digest := sha256_of(path)) != card.sha256:
         raise CheckpointError(
             f"{path}: sha256 {digest[:12]}… but the manifest says {card.sha256[:12]}…; fetch the file again"

@@ -10,7 +10,11 @@ from vidrestore.lab.degrade.counters import FEW_WORDS, LARGEST_WORD, Counters, p
 # kat_vectors of Random123 1.14: counter, key, result
 KNOWN = [
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
-    ((LARGEST_WORD,) * 4, (LARGEST_WORD, LARGEST_WORD), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (LARGEST_WORD,) * 4,
+        (LARGEST_WORD, LARGEST_WORD),
+        (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
+    ),
     (
         (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
         (0xA4093822, 0x299F31D0),
@@ -39,7 +43,9 @@ def test_the_words_of_a_call_are_philox_of_block_call_sample_and_step():
 
 
 @pytest.mark.parametrize("count", [1, FEW_WORDS, 10 * FEW_WORDS])
-def test_numbers_depend_on_seed_step_sample_and_call_but_not_on_the_rest_of_the_batch(count):
+def test_numbers_depend_on_seed_step_sample_and_call_but_not_on_the_rest_of_the_batch(
+    count,
+):
     def drawn(*samples, step=3, seed=7, calls=0):
         numbers = counters(samples, seed, step)
         for _ in range(calls):
@@ -48,7 +54,13 @@ def test_numbers_depend_on_seed_step_sample_and_call_but_not_on_the_rest_of_the_
 
     alone = drawn(4)[0]
     assert torch.equal(drawn(9, 4)[1], alone)
-    for other in (drawn(5), drawn(4, step=4), drawn(4, seed=8), drawn(4, seed=7 + 2**32), drawn(4, calls=1)):
+    for other in (
+        drawn(5),
+        drawn(4, step=4),
+        drawn(4, seed=8),
+        drawn(4, seed=7 + 2**32),
+        drawn(4, calls=1),
+    ):
         assert not torch.equal(other[0], alone)
 
 
@@ -59,7 +71,9 @@ def test_a_part_of_the_batch_continues_with_the_numbers_of_its_samples():
     for rows in (slice(1, 3), torch.tensor([1, 2])):
         part = whole.part(rows)
         assert torch.equal(part.normal(3), other.part(rows).normal(3))
-    assert torch.equal(torch.cat((part.normal(2), part.normal(500)), 1), whole_next(other)[1:])
+    assert torch.equal(
+        torch.cat((part.normal(2), part.normal(500)), 1), whole_next(other)[1:]
+    )
 
 
 def whole_next(drawn):
@@ -78,7 +92,11 @@ def test_a_branch_has_numbers_of_its_own_whatever_is_drawn_elsewhere():
     assert torch.equal(drawn(0), drawn(3))
     whole = counters()
     whole.branch()
-    for other in (whole.branch().normal(500), whole.normal(500), counters().normal(500)):
+    for other in (
+        whole.branch().normal(500),
+        whole.normal(500),
+        counters().normal(500),
+    ):
         assert not torch.equal(other, drawn(0))
 
 
@@ -93,7 +111,9 @@ def test_many_words_are_the_same_whatever_is_computed_at_once(monkeypatch):
 
 
 def within(values, mean, deviation, sigmas=4.5):
-    assert abs(float(values.double().mean()) - mean) < sigmas * deviation / math.sqrt(values.numel())
+    assert abs(float(values.double().mean()) - mean) < sigmas * deviation / math.sqrt(
+        values.numel()
+    )
 
 
 def test_each_kind_of_number_has_its_distribution():
@@ -106,7 +126,9 @@ def test_each_kind_of_number_has_its_distribution():
     assert set(whole.flatten().tolist()) == {2, 3, 4, 5}
     within(whole, 3.5, math.sqrt(15 / 12))
     within(drawn.chance(0.3, MANY), 0.3, math.sqrt(0.21))
-    bounds = drawn.uniform(torch.tensor([[0.0], [5.0]]), torch.tensor([[1.0], [6.0]]), 10)
+    bounds = drawn.uniform(
+        torch.tensor([[0.0], [5.0]]), torch.tensor([[1.0], [6.0]]), 10
+    )
     assert float(bounds[0].max()) < 1 and float(bounds[1].min()) >= 5
 
 
@@ -132,4 +154,9 @@ def test_gamma_variates_have_the_mean_and_variance_of_their_shape():
 
 def test_single_numbers_have_no_shape_beyond_the_batch():
     drawn = counters()
-    assert drawn.uniform().shape == drawn.normal().shape == drawn.integers(0, 3).shape == (2,)
+    assert (
+        drawn.uniform().shape
+        == drawn.normal().shape
+        == drawn.integers(0, 3).shape
+        == (2,)
+    )

@@ -20,7 +20,9 @@ from torch import Tensor
 from vidrestore.lab.degrade import BATCHED, per_sample
 from vidrestore.lab.degrade.counters import Counters
 
-MEASURED = json.loads(Path(__file__).with_name("measured_degradations.json").read_text())
+MEASURED = json.loads(
+    Path(__file__).with_name("measured_degradations.json").read_text()
+)
 QUANTILES, CLIPS = (0.1, 0.3, 0.5, 0.7, 0.9), 3000
 SAMPLES = 240
 SIGMAS = 3.5
@@ -42,8 +44,14 @@ FEATURES = (
 def scene() -> Tensor:
     """Return (2, 3, 48, 64): soft shapes with edges and texture, moving by a pixel."""
     rng = np.random.default_rng(5)
-    soft = F.interpolate(torch.from_numpy(rng.uniform(0, 1, (1, 3, 5, 6))), (48, 65), mode="bicubic")[0]
-    wide = 0.1 + 0.55 * soft.clamp(0, 1) + 0.1 * torch.from_numpy(rng.uniform(0, 1, (1, 48, 65)))
+    soft = F.interpolate(
+        torch.from_numpy(rng.uniform(0, 1, (1, 3, 5, 6))), (48, 65), mode="bicubic"
+    )[0]
+    wide = (
+        0.1
+        + 0.55 * soft.clamp(0, 1)
+        + 0.1 * torch.from_numpy(rng.uniform(0, 1, (1, 48, 65)))
+    )
     wide[:, 10:30, 12:30] *= 0.4
     wide[:, 24:40, 36:56] += 0.25
     return torch.stack((wide[..., :64], wide[..., 1:])).float().clamp(0, 1)
@@ -60,7 +68,9 @@ def features(clean: Tensor, degraded: Tensor) -> Tensor:
     def product(one: Tensor, two: Tensor) -> Tensor:
         return (one * two).mean(dims) / power
 
-    slant = product(rest[..., 1:, 1:], rest[..., :-1, :-1]) - product(rest[..., 1:, :-1], rest[..., :-1, 1:])
+    slant = product(rest[..., 1:, 1:], rest[..., :-1, :-1]) - product(
+        rest[..., 1:, :-1], rest[..., :-1, 1:]
+    )
     half = clean.shape[3] // 2
     varied = clean - clean.mean(dims, keepdim=True)
     return torch.stack(
@@ -95,7 +105,10 @@ def degraded(name: str) -> Tensor:
     clips = scene().expand(SAMPLES, -1, -1, -1, -1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vidrestore.lab.degrade.weather.PAINTED_SHARE", 0.0)  # later
-        patch.setattr(import_module("vidrestore.lab.degrade.blur"), "STRAIGHT_SHARE", 0.0)  # later
+        # later
+        patch.setattr(
+            import_module("vidrestore.lab.degrade.blur"), "STRAIGHT_SHARE", 0.0
+        )
         result = BATCHED[name](clips, counters(SAMPLES))
     assert result.shape == clips.shape and result.dtype == clips.dtype
     assert float(result.min()) >= 0 and float(result.max()) <= 1
@@ -109,7 +122,9 @@ def test_a_batch_is_degraded_as_one_clip_was(name, feature):
     for share, quantile in zip(QUANTILES, MEASURED[name][feature], strict=True):
         below = (values < quantile).float() + 0.5 * (values == quantile)
         allowed = SIGMAS * math.sqrt(share * (1 - share) * (1 / SAMPLES + 1 / CLIPS))
-        assert abs(float(below.mean()) - share) < allowed, f"{float(below.mean()):.2f} below the {share}"
+        assert abs(float(below.mean()) - share) < allowed, (
+            f"{float(below.mean()):.2f} below the {share}"
+        )
 
 
 def textured(count: int, side: int = 40) -> Tensor:
@@ -121,9 +136,14 @@ def test_a_sample_depends_on_its_own_numbers_and_not_on_the_batch(name, monkeypa
     clips = textured(5)
     whole = BATCHED[name](clips, counters(5))
     alone = torch.cat(
-        [BATCHED[name](clips[[row]], counters(5).part(slice(row, row + 1))) for row in range(5)]
+        [
+            BATCHED[name](clips[[row]], counters(5).part(slice(row, row + 1)))
+            for row in range(5)
+        ]
     )
     torch.testing.assert_close(whole, alone, atol=2e-4, rtol=0)
     monkeypatch.setattr(per_sample, "CACHED_SAMPLES", 2 * clips[0].numel())
-    torch.testing.assert_close(BATCHED[name](clips, counters(5)), whole, atol=2e-4, rtol=0)
+    torch.testing.assert_close(
+        BATCHED[name](clips, counters(5)), whole, atol=2e-4, rtol=0
+    )
     assert not torch.equal(BATCHED[name](clips, counters(5, step=1)), whole)

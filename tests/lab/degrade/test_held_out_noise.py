@@ -2,15 +2,25 @@
 
 import numpy as np
 import pytest
-from held_out_noise import MODELS, Frames, blurred, noisy_pair, plane_psnr, to_planes, to_rgb
+from held_out_noise import (
+    MODELS,
+    Frames,
+    blurred,
+    noisy_pair,
+    plane_psnr,
+    to_planes,
+    to_rgb,
+)
 
 
 def gradient(count: int = 2, height: int = 48, width: int = 64) -> Frames:
-    ramp = np.add.outer(np.linspace(60, 120, height), np.linspace(0, 80, width)) + 20 * (
-        np.indices((height, width)).sum(0) % 7 > 3
-    )
+    ramp = np.add.outer(
+        np.linspace(60, 120, height), np.linspace(0, 80, width)
+    ) + 20 * (np.indices((height, width)).sum(0) % 7 > 3)
     flat = np.full((height // 2, width // 2), 118.0)
-    return [(ramp.astype(np.uint8), flat.astype(np.uint8), (flat + 20).astype(np.uint8))] * count
+    return [
+        (ramp.astype(np.uint8), flat.astype(np.uint8), (flat + 20).astype(np.uint8))
+    ] * count
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -28,7 +28,11 @@ from vidrestore.weights import manifest as manifests
 @pytest.fixture(autouse=True, scope="module")
 def small_validation() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, count in (("VALIDATION_GROUPS", 40), ("VALIDATION_PAIRS", 4), ("VALIDATION_SIDE", 16)):
+        for name, count in (
+            ("VALIDATION_GROUPS", 40),
+            ("VALIDATION_PAIRS", 4),
+            ("VALIDATION_SIDE", 16),
+        ):
             patch.setattr(sources, name, count)
         yield patch
 
@@ -73,7 +77,9 @@ def test_a_figure_that_is_off_by_more_than_a_fiftieth_of_a_decibel_differs():
     assert agree({"psnr": 30.0, "psnr_before": 20.0}, {"psnr": 30.0})
 
 
-def bundle(folder: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+def bundle(
+    folder: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any
+) -> None:
     """A manifest of one file, which eval then takes for what ships."""
     shutil.copy(weights, folder / weights.name)
     write_manifest([replace(read_card(weights), licence="CC0", **changes)], folder)
@@ -84,14 +90,29 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     trained, tmp_path, monkeypatch, capsys
 ):
     config, weights = trained
-    monkeypatch.chdir(config.path.parent)  # that the paths of the configuration are relative to
+    # that the paths of the configuration are relative to
+    monkeypatch.chdir(config.path.parent)
     bundle(tmp_path, weights, monkeypatch)
-    assert run("--suite", "bundled", "--json", tmp_path / "found.json", "--csv", tmp_path / "found.csv") == 0
+    assert (
+        run(
+            "--suite",
+            "bundled",
+            "--json",
+            tmp_path / "found.json",
+            "--csv",
+            tmp_path / "found.csv",
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "agrees" in printed and "differs" not in printed
 
     result = json.loads((tmp_path / "found.json").read_text())
-    assert (result["version"], result["suite"], result["against"]) == (1, "bundled", "manifest")
+    assert (result["version"], result["suite"], result["against"]) == (
+        1,
+        "bundled",
+        "manifest",
+    )
     (row,) = result["rows"]
     assert row["on"] == "held-out groups, sigma 20" and row["weights"] == "tiny"
     assert f"{row['measured']['psnr']:.2f}" in printed
@@ -99,16 +120,27 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     assert float(line["psnr"]) == row["measured"]["psnr"]
     assert float(line["psnr_manifest"]) == row["reference"]["psnr"]
 
-    better = {name: {"psnr": value["psnr"] + 0.05} for name, value in read_card(weights).measured.items()}
+    better = {
+        name: {"psnr": value["psnr"] + 0.05}
+        for name, value in read_card(weights).measured.items()
+    }
     bundle(tmp_path, weights, monkeypatch, measured=better)
     assert run("--suite", "bundled", "--weights", "tiny") == 1
     said = capsys.readouterr()
-    assert "differs" in said.out and "1 of 1 metrics differ from the manifest's" in said.err
+    assert (
+        "differs" in said.out
+        and "1 of 1 metrics differ from the manifest's" in said.err
+    )
 
 
-def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(trained, tmp_path, monkeypatch):
+def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(
+    trained, tmp_path, monkeypatch
+):
     config, weights = trained
-    with pytest.raises(ConfigError, match="no weights named 'tiny' are bundled; name some with `weights`"):
+    with pytest.raises(
+        ConfigError,
+        match="no weights named 'tiny' are bundled; name some with `weights`",
+    ):
         evaluate(config=config.path)
     named = evaluate(config=config.path, weights=[str(weights)])
     bundle(tmp_path, weights, monkeypatch)
@@ -116,7 +148,9 @@ def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(trained,
     assert [row.verdict for row in named.rows] == ["agrees"]
 
 
-def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_own(trained, tmp_path):
+def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_own(
+    trained, tmp_path
+):
     config, weights = trained
     shutil.copytree(config.path.parent / "clips", tmp_path / "copied")
     (tmp_path / "others").mkdir()
@@ -125,8 +159,12 @@ def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_ow
     (same,) = held_out_rows(inside, load_model(weights), tmp_path / "copied")
     assert same.verdict == "agrees"
     (other,) = held_out_rows(inside, load_model(weights), tmp_path / "others")
-    assert (other.verdict, other.reference) == ("", {}) and other.measured["psnr"] != same.measured["psnr"]
-    with pytest.raises(ConfigError, match="elsewhere/clips: no such folder; name that of your videos"):
+    assert (other.verdict, other.reference) == ("", {}) and other.measured[
+        "psnr"
+    ] != same.measured["psnr"]
+    with pytest.raises(
+        ConfigError, match="elsewhere/clips: no such folder; name that of your videos"
+    ):
         list(held_out_rows(inside, load_model(weights)))
 
 
@@ -137,13 +175,17 @@ def test_clips_that_were_not_held_out_are_not_compared_and_a_folder_without_clip
     for name in ("others", "none"):
         (tmp_path / name).mkdir()
     write_video(tmp_path / "others" / "any.mkv", frames=20)
-    result = evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "others")
+    result = evaluate(
+        config=config.path, weights=[str(weights)], data=tmp_path / "others"
+    )
     assert any("not compared" in note for note in result.notes)
     with pytest.raises(ConfigError, match="no clips in this folder"):
         evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "none")
 
 
-def test_a_recipe_on_a_dataset_is_measured_there_or_in_the_folder_that_is_named(tmp_path):
+def test_a_recipe_on_a_dataset_is_measured_there_or_in_the_folder_that_is_named(
+    tmp_path,
+):
     config = read_config(configured(tmp_path, "pairs"))
     path = train(config, tmp_path / "runs", device="cpu")
     (tmp_path / "sets").rename(tmp_path / "moved")
@@ -156,30 +198,57 @@ def test_a_recipe_on_a_dataset_is_measured_there_or_in_the_folder_that_is_named(
 def test_weights_of_another_family_or_task_are_refused(trained):
     config, weights = trained
     recovery = replace(config, task="recover", model=config.model | {"measurements": 6})
-    with pytest.raises(CheckpointError, match="weights of the task 'denoise', but .* is for 'recover'"):
+    with pytest.raises(
+        CheckpointError, match="weights of the task 'denoise', but .* is for 'recover'"
+    ):
         list(held_out_rows(recovery, load_model(weights)))
-    with pytest.raises(CheckpointError, match="weights of the family 'dust', but .* is for 'vit'"):
+    with pytest.raises(
+        CheckpointError, match="weights of the family 'dust', but .* is for 'vit'"
+    ):
         list(held_out_rows(replace(config, family="vit"), load_model(weights)))
 
 
-def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(trained):
+def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(
+    trained,
+):
     card = read_card(trained[1])
-    with pytest.raises(ConfigError, match="tiny: its card has no training configuration; give one with"):
-        recipe_of(replace(card, training={"command": "vidrestore train --config dust-denoise.toml"}))
+    with pytest.raises(
+        ConfigError, match="tiny: its card has no training configuration; give one with"
+    ):
+        recipe_of(
+            replace(
+                card,
+                training={"command": "vidrestore train --config dust-denoise.toml"},
+            )
+        )
     for name, bundled in manifests.read_manifest().items():
         recipe = recipe_of(bundled)
-        assert (recipe.name, recipe.task, recipe.family) == (name, bundled.task, bundled.family)
+        assert (recipe.name, recipe.task, recipe.family) == (
+            name,
+            bundled.task,
+            bundled.family,
+        )
 
 
-def test_weights_hold_the_configuration_of_their_training_in_full(tmp_path, monkeypatch):
+def test_weights_hold_the_configuration_of_their_training_in_full(
+    tmp_path, monkeypatch
+):
     written = tiny_run(tmp_path)
-    config = read_config(written.path, ["data.still_share=0.5", "training.steps=2", "training.warmup=1"])
+    config = read_config(
+        written.path, ["data.still_share=0.5", "training.steps=2", "training.warmup=1"]
+    )
     path = train(config, tmp_path / "set", device="cpu")
     written.path.unlink()
     monkeypatch.chdir(tmp_path)  # that its paths are relative to
     own = recipe_of(read_card(path))
-    assert (own.data, own.training, own.folder) == (config.data, config.training, tmp_path.resolve())
-    assert build_network(own.family, own.model).config == load_model(path).network.config
+    assert (own.data, own.training, own.folder) == (
+        config.data,
+        config.training,
+        tmp_path.resolve(),
+    )
+    assert (
+        build_network(own.family, own.model).config == load_model(path).network.config
+    )
     assert {row.verdict for row in held_out_rows(own, load_model(path))} == {"agrees"}
     # another recipe: nothing is held against it
     assert {row.verdict for row in held_out_rows(written, load_model(path))} == {""}
@@ -189,12 +258,17 @@ def test_exactly_one_of_suite_and_recipe_must_be_given():
     for inputs in ({}, {"suite": "bundled", "config": "any.toml"}):
         with pytest.raises(OptionError, match="give `reference`"):
             evaluate(**inputs)
-    with pytest.raises(OptionError, match=r"no suite named 'bundle' \(did you mean bundled\?\); `vidrestore"):
+    with pytest.raises(
+        OptionError,
+        match=r"no suite named 'bundle' \(did you mean bundled\?\); `vidrestore",
+    ):
         evaluate("bundle")
 
 
 @pytest.mark.data
-def test_a_bundled_network_comes_to_the_figure_in_the_manifest(shared_data, small_validation):
+def test_a_bundled_network_comes_to_the_figure_in_the_manifest(
+    shared_data, small_validation
+):
     small_validation.undo()
     result = evaluate("bundled", weights=["dust-cs10"], device="cpu")
     assert [row.verdict for row in result.rows] == ["agrees"]

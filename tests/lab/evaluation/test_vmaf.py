@@ -15,11 +15,18 @@ from vidrestore.lab.evaluation.reference import SMALLEST, gray_levels
 from vidrestore.lab.evaluation.vmaf import Vmaf, ffmpeg_with_vmaf
 
 
-def video(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
+def video(
+    frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3
+) -> torch.Tensor:
     """Return waves that move, (T, C, H, W) uint8."""
     rows, columns = np.mgrid[:height, :width] / 7
-    number, channel = np.arange(frames)[:, None, None, None], np.arange(channels)[:, None, None]
-    waves = 128 + 90 * np.sin(rows + number / 3 + channel) * np.cos(columns * (1 + channel / 2))
+    number, channel = (
+        np.arange(frames)[:, None, None, None],
+        np.arange(channels)[:, None, None],
+    )
+    waves = 128 + 90 * np.sin(rows + number / 3 + channel) * np.cos(
+        columns * (1 + channel / 2)
+    )
     added = np.random.default_rng(8).normal(0, noise, waves.shape)
     return torch.from_numpy((waves + added).round().clip(0, 255).astype(np.uint8))
 
@@ -27,7 +34,10 @@ def video(frames: int, height: int, width: int, noise: float = 0.0, channels: in
 def measured(restored: torch.Tensor, clean: torch.Tensor) -> tuple[float, ...]:
     with Vmaf(*clean.shape[2:], 1) as metric:
         for pair in zip(restored, clean, strict=True):
-            one, other = (each[0].double() if len(each) == 1 else gray_levels(each) for each in pair)
+            one, other = (
+                each[0].double() if len(each) == 1 else gray_levels(each)
+                for each in pair
+            )
             metric.add(one.numpy(), other.numpy())
         return metric.values()
 
@@ -39,7 +49,9 @@ def y4m(path: Path, frames: torch.Tensor) -> None:
     with path.open("wb") as file:
         file.write(f"YUV4MPEG2 W{width} H{height} F25:1 C420jpeg\n".encode())
         for frame in frames:
-            luma = np.round(16 + frame[0].numpy().astype(float) * 219 / 255).astype(np.uint8)
+            luma = np.round(16 + frame[0].numpy().astype(float) * 219 / 255).astype(
+                np.uint8
+            )
             file.write(b"FRAME\n" + luma.tobytes() + chroma)
 
 
@@ -50,7 +62,10 @@ def ffmpeg() -> str:
 
 def test_vmaf_equals_that_of_ffmpegs_command_on_luma(tmp_path, ffmpeg):
     # In one channel no level lies midway between two of luma, so rounding is the same on every processor.
-    clean, restored = video(4, 70, 90, channels=1), video(4, 70, 90, noise=25, channels=1)
+    clean, restored = (
+        video(4, 70, 90, channels=1),
+        video(4, 70, 90, noise=25, channels=1),
+    )
     y4m(tmp_path / "clean.y4m", clean)
     y4m(tmp_path / "restored.y4m", restored)
     graph = "[0:v][1:v]libvmaf=log_fmt=json:log_path=log.json"
@@ -59,7 +74,9 @@ def test_vmaf_equals_that_of_ffmpegs_command_on_luma(tmp_path, ffmpeg):
     log = json.loads((tmp_path / "log.json").read_text())
     expected = [frame["metrics"]["vmaf"] for frame in log["frames"]]
     found = measured(restored, clean)
-    assert found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
+    assert (
+        found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
+    )
 
 
 @pytest.mark.usefixtures("ffmpeg")
@@ -95,9 +112,12 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_message(no_ffmpeg):
     path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
     clean = video(1, 40, 40)
     with pytest.raises(
-        MediaError, match=f"{path}: ended with 3 while it measured VMAF: no model; put another"
+        MediaError,
+        match=f"{path}: ended with 3 while it measured VMAF: no model; put another",
     ):
         measured(clean, clean)
     write_ffmpeg(no_ffmpeg, listing + "esac")  # says nothing, measures nothing
-    with pytest.raises(MediaError, match="ended with 0 while it measured VMAF: no message"):
+    with pytest.raises(
+        MediaError, match="ended with 0 while it measured VMAF: no message"
+    ):
         measured(clean, clean)

@@ -12,8 +12,16 @@ from vidrestore.lab.papers.datasets import find
 from vidrestore.media.reading.pictures import read_rgb
 
 LAYOUTS = {
-    "sidd": ("Data/0001_001_S6/0001_NOISY_SRGB_010.png", "Data/0001_001_S6/0001_GT_SRGB_010.png", 128),
-    "gopro": ("train/GOPR0372_07_00/blur/000047.png", "train/GOPR0372_07_00/sharp/000047.png", 256),
+    "sidd": (
+        "Data/0001_001_S6/0001_NOISY_SRGB_010.png",
+        "Data/0001_001_S6/0001_GT_SRGB_010.png",
+        128,
+    ),
+    "gopro": (
+        "train/GOPR0372_07_00/blur/000047.png",
+        "train/GOPR0372_07_00/sharp/000047.png",
+        256,
+    ),
 }
 
 
@@ -32,7 +40,9 @@ def test_pairs_are_cut_once_into_crops_that_the_reader_finds(tmp_path, dataset):
     pictures = noise(530, 900, 1), noise(530, 900, 2)
     for name, picture in zip((degraded, clean), pictures, strict=True):
         write_rgb(tmp_path / "release" / name, picture)
-    assert list(cut_all(dataset, tmp_path / "release", tmp_path / "crops", jobs=1)) == [6]
+    assert list(cut_all(dataset, tmp_path / "release", tmp_path / "crops", jobs=1)) == [
+        6
+    ]
     crops = find(dataset, tmp_path / "crops", "train")
     rebuilt = np.zeros((2, 3, 530, 900), dtype=np.uint8)
     step = 512 - overlap
@@ -42,6 +52,9 @@ def test_pairs_are_cut_once_into_crops_that_the_reader_finds(tmp_path, dataset):
         for part, path in enumerate((pair.degraded, pair.clean)):
             rebuilt[part, :, y : y + 512, x : x + 512] = read_rgb(path)
     assert (rebuilt == np.stack(pictures)).all()
-    files = {path: path.stat().st_mtime_ns for path in Path(tmp_path / "crops").rglob("*.png")}
+    files = {
+        path: path.stat().st_mtime_ns
+        for path in Path(tmp_path / "crops").rglob("*.png")
+    }
     list(cut_all(dataset, tmp_path / "release", tmp_path / "crops", jobs=1))
     assert files == {path: path.stat().st_mtime_ns for path in files}

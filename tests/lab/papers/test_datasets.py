@@ -25,7 +25,10 @@ def test_an_unknown_name_or_split_names_the_known_ones(tmp_path):
     assert error("rain14k", tmp_path, "train").startswith(
         "no dataset named 'rain14k'; there are: its, ots, sots-indoor"
     )
-    assert error("reds", tmp_path, "val") == "reds: has no split 'val'; there are: train, test"
+    assert (
+        error("reds", tmp_path, "val")
+        == "reds: has no split 'val'; there are: train, test"
+    )
 
 
 def test_a_missing_dataset_is_refused_with_its_layout(tmp_path):
@@ -49,7 +52,9 @@ def test_an_empty_folder_is_an_error_that_names_the_layout(tmp_path, name):
     for split in datasets()[name].splits:
         message = error(name, tmp_path, split)
         assert (
-            str(tmp_path) in message and "found nothing" in message and datasets()[name].expected in message
+            str(tmp_path) in message
+            and "found nothing" in message
+            and datasets()[name].expected in message
         )
 
 
@@ -64,7 +69,12 @@ def test_an_empty_folder_is_an_error_that_names_the_layout(tmp_path, name):
             *("its", "train", "hazy/1_1_0.9.png hazy/preview.png clear/1.png"),
             "/hazy/preview.png: belongs to no pair; pictures are expected as hazy/1_1_0.90179.png and",
         ),
-        ("its", "train", "hazy/1_1_0.9.png", ": no RESIDE's indoor training set (ITS), split train"),
+        (
+            "its",
+            "train",
+            "hazy/1_1_0.9.png",
+            ": no RESIDE's indoor training set (ITS), split train",
+        ),
         (
             "sidd",
             "validation",
@@ -77,16 +87,25 @@ def test_an_empty_folder_is_an_error_that_names_the_layout(tmp_path, name):
         ),
     ],
 )
-def test_files_that_are_missing_or_too_many_are_named(tmp_path, name, split, files, message):
+def test_files_that_are_missing_or_too_many_are_named(
+    tmp_path, name, split, files, message
+):
     write(tmp_path, *files.split())
-    assert error(name, tmp_path, split).startswith(str(tmp_path) + message.format(tmp_path))
+    assert error(name, tmp_path, split).startswith(
+        str(tmp_path) + message.format(tmp_path)
+    )
 
 
 @pytest.mark.parametrize(("folder", "other"), [("GT", "BIx4"), ("BIx4", "GT")])
 def test_a_frame_without_its_counterpart_is_named(tmp_path, folder, other):
     write(
         tmp_path,
-        *(f"{kind}/{clip}/{frame}.png" for kind in ("GT", "BIx4") for clip in VID4 for frame in (1, 2)),
+        *(
+            f"{kind}/{clip}/{frame}.png"
+            for kind in ("GT", "BIx4")
+            for clip in VID4
+            for frame in (1, 2)
+        ),
     )
     (tmp_path / folder / "city" / "2.png").unlink()
     assert error("vid4", tmp_path, "test").startswith(
@@ -107,8 +126,9 @@ def test_an_incomplete_septuplet_is_refused(tmp_path, kept):
     write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in kept))
     (tmp_path / "sep_testlist.txt").write_text("00001/0001\n")
     message = (
-        f"{tmp_path}/sequences/00001/0001: {len(kept)} frames, but each clip has 7; unpack the release again"
+        f"{tmp_path}/sequences/00001/0001: {len(kept)} frames, but each clip has 7; "
     )
+    message += "unpack the release again"
     assert error("vimeo-90k", tmp_path, "test") == message
 
 
@@ -124,7 +144,9 @@ def test_a_list_of_clips_that_is_not_text_is_refused_by_name(tmp_path):
 
 
 def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (3, height, width), dtype=np.uint8)
+    return np.random.default_rng(seed).integers(
+        0, 256, (3, height, width), dtype=np.uint8
+    )
 
 
 def test_a_pair_is_read_as_the_files_have_it(tmp_path):
@@ -136,17 +158,24 @@ def test_a_pair_is_read_as_the_files_have_it(tmp_path):
     assert (read[0].numpy() == degraded).all() and (read[1].numpy() == clean).all()
 
 
-def test_larger_clean_pictures_are_cut_around_their_middle_only_where_the_release_has_such(tmp_path):
+def test_larger_clean_pictures_are_cut_around_their_middle_only_where_the_release_has_such(
+    tmp_path,
+):
     clean = picture(20, 26)
     write_rgb(tmp_path / "a.png", clean[:, 2:-2, 1:-1])
     write_rgb(tmp_path / "b.png", clean)
-    degraded, cut = read_pair(Pair(tmp_path / "a.png", tmp_path / "b.png", centred=True))
+    degraded, cut = read_pair(
+        Pair(tmp_path / "a.png", tmp_path / "b.png", centred=True)
+    )
     assert torch.equal(degraded, cut)
     with pytest.raises(
-        DatasetError, match=r"a.png: is 24x16, but its clean picture .*b.png is 26x20; fetch both"
+        DatasetError,
+        match=r"a.png: is 24x16, but its clean picture .*b.png is 26x20; fetch both",
     ):
         read_pair(Pair(tmp_path / "a.png", tmp_path / "b.png"))
-    with pytest.raises(DatasetError, match=r"b.png: is 26x20, but its clean picture .*a.png is 24x16"):
+    with pytest.raises(
+        DatasetError, match=r"b.png: is 26x20, but its clean picture .*a.png is 24x16"
+    ):
         read_pair(Pair(tmp_path / "b.png", tmp_path / "a.png", centred=True))
 
 
@@ -157,5 +186,7 @@ def test_frames_are_read_in_order_and_of_one_size(tmp_path):
     paths = [tmp_path / f"{number}.png" for number in range(3)]
     assert (read_frames(paths).numpy() == np.stack(frames)).all()
     write_rgb(paths[1], picture(16, 20))
-    with pytest.raises(DatasetError, match=r"1.png: is 20x16, but .*0.png of the same clip is 16x16"):
+    with pytest.raises(
+        DatasetError, match=r"1.png: is 20x16, but .*0.png of the same clip is 16x16"
+    ):
         read_frames(paths)

@@ -16,9 +16,18 @@ from vidrestore.weights import read_manifest
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = REPOSITORY / "examples" / "train" / "papers.md"
-ROWS = re.findall(r"^\| (\d+) \| (.*?) \| (.*?) \| (.*?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+ROWS = re.findall(
+    r"^\| (\d+) \| (.*?) \| (.*?) \| (.*?) \|$",
+    PAGE.read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 RECIPES = {path.stem for path in PAGE.parent.rglob("*.toml")}
-DATA = (config.DataConfig, config.PairSetConfig, config.ClipSetConfig, config.GroupSetConfig)
+DATA = (
+    config.DataConfig,
+    config.PairSetConfig,
+    config.ClipSetConfig,
+    config.GroupSetConfig,
+)
 TRAINING = (config.TrainingConfig, config.PairTrainingConfig, config.ClipTrainingConfig)
 SETTINGS = {
     "model": (DustConfig, MBTaylorFormerConfig, VsrConfig),
@@ -30,8 +39,12 @@ SHORT_NAMES = {"model.size"}  # stands for several settings
 
 def setting_names() -> set[str]:
     """The settings of networks, data and training, as `--set` takes them."""
-    classes: list[tuple[str, Any]] = [(part, cls) for part, owners in SETTINGS.items() for cls in owners]
-    return {f"{part}.{setting.name}" for part, cls in classes for setting in fields(cls)} | SHORT_NAMES
+    classes: list[tuple[str, Any]] = [
+        (part, cls) for part, owners in SETTINGS.items() for cls in owners
+    ]
+    return {
+        f"{part}.{setting.name}" for part, cls in classes for setting in fields(cls)
+    } | SHORT_NAMES
 
 
 def missing(text: str) -> list[str]:
@@ -46,16 +59,19 @@ def exists(name: str) -> bool:
     path, _, test = name.partition("::")
     if "/" in path:
         file = REPOSITORY / path
-        return file.is_file() and (not test or f"def {test}(" in file.read_text(encoding="utf-8"))
+        return file.is_file() and (
+            not test or f"def {test}(" in file.read_text(encoding="utf-8")
+        )
     return name in RECIPES or name in table_names()
 
 
 def test_all_49_items_are_there_in_order_and_each_says_whether_it_is_exact():
     assert [int(row[0]) for row in ROWS] == [*range(1, 50)]
     for _, item, _, state in ROWS:
-        assert re.match(r"exact|different|parameters exact|as released|counted|all are read|proofs", state), (
-            item
-        )
+        assert re.match(
+            r"exact|different|parameters exact|as released|counted|all are read|proofs",
+            state,
+        ), item
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
@@ -68,7 +84,11 @@ def test_what_an_item_names_exists(row):
 def test_every_suite_and_every_recipe_for_the_papers_data_has_an_item():
     named = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row[2])}
     assert set(table_names()) <= named
-    on_sets = {path.stem for path in PAGE.parent.glob("*.toml") if "\ndataset = " in path.read_text("utf-8")}
+    on_sets = {
+        path.stem
+        for path in PAGE.parent.glob("*.toml")
+        if "\ndataset = " in path.read_text("utf-8")
+    }
     assert on_sets <= named
 
 

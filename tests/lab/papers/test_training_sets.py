@@ -14,10 +14,24 @@ from torch import Tensor
 
 from vidrestore.errors import ConfigError, DatasetError
 from vidrestore.lab.degrade import imresize
-from vidrestore.lab.papers.dataset_files import PairedImages, Sequences, read_frames, read_pair
+from vidrestore.lab.papers.dataset_files import (
+    PairedImages,
+    Sequences,
+    read_frames,
+    read_pair,
+)
 from vidrestore.lab.papers.datasets import find
-from vidrestore.lab.papers.training_sets import SetSource, random_set_clip, random_set_pair, whole_pictures
-from vidrestore.lab.training.config import ClipSetConfig, PairTrainingConfig, read_config
+from vidrestore.lab.papers.training_sets import (
+    SetSource,
+    random_set_clip,
+    random_set_pair,
+    whole_pictures,
+)
+from vidrestore.lab.training.config import (
+    ClipSetConfig,
+    PairTrainingConfig,
+    read_config,
+)
 from vidrestore.lab.training.data import sources
 from vidrestore.lab.training.data.batches import Share
 from vidrestore.lab.training.data.footage import back_and_forth
@@ -35,7 +49,9 @@ def places(crop: Tensor, pictures: Tensor) -> int:
     """How many crops of (N, 3, H, W) are a crop (3, S, S) mirrored and transposed in any way."""
     side = crop.shape[-1]
     parts = pictures.unfold(2, side, 1).unfold(3, side, 1).permute(0, 2, 3, 1, 4, 5)
-    ways = [way.flip(flips) for way in (crop, crop.mT) for flips in ([], [1], [2], [1, 2])]
+    ways = [
+        way.flip(flips) for way in (crop, crop.mT) for flips in ([], [1], [2], [1, 2])
+    ]
     return sum(int((parts == way).flatten(3).all(3).sum()) for way in ways)
 
 
@@ -57,22 +73,34 @@ def test_crops_come_from_all_places_of_a_picture(tmp_path):
     write_rain(tmp_path, count=1)
     pairs = find("rain13k", tmp_path, "train")
     sums = {
-        round(random_set_pair(pairs, 16, np.random.default_rng(seed))[1].double().sum().item(), 6)
+        round(
+            random_set_pair(pairs, 16, np.random.default_rng(seed))[1]
+            .double()
+            .sum()
+            .item(),
+            6,
+        )
         for seed in range(60)
     }
     assert len(sums) > 30  # of 65 places; mirroring changes no sum
 
 
 def test_smaller_pictures_are_continued_by_reflection(tmp_path, monkeypatch):
-    monkeypatch.setattr("vidrestore.lab.papers.training_sets.turned", lambda both, rng: both)
+    monkeypatch.setattr(
+        "vidrestore.lab.papers.training_sets.turned", lambda both, rng: both
+    )
     write_rain(tmp_path, (9, 40), 1)
     pairs = find("rain13k", tmp_path, "train")
     _, clean = random_set_pair(pairs, 24, np.random.default_rng(3))
-    whole = np.pad(read_pair(pairs[0])[1].numpy(), ((0, 0), (0, 15), (0, 0)), mode="reflect")
+    whole = np.pad(
+        read_pair(pairs[0])[1].numpy(), ((0, 0), (0, 15), (0, 0)), mode="reflect"
+    )
     found = [
         column
         for column in range(17)
-        if (whole[:, :24, column : column + 24] / np.float32(255) == clean.numpy()).all()
+        if (
+            whole[:, :24, column : column + 24] / np.float32(255) == clean.numpy()
+        ).all()
     ]
     assert len(found) == 1
     assert back_and_forth(np.arange(24), 9).max() == 8
@@ -94,18 +122,31 @@ def test_batches_of_pairs_follow_from_the_seed_and_the_step(tmp_path):
 
 
 def test_held_out_pictures_are_all_whole_ones_of_the_sets_in_validation(tmp_path):
-    config = read_config(configured(tmp_path, "pairs", data={"validation": ["rain100l/test", "train"]}))
+    config = read_config(
+        configured(tmp_path, "pairs", data={"validation": ["rain100l/test", "train"]})
+    )
     source, held_out = make_data(config, None)
     root = config.folder / config.data.folder
     assert isinstance(source, SetSource) and source.draw.args[0].name == "rain13k"
-    sets = {"rain100l test": ("rain100l", "test"), "rain13k train": ("rain13k", "train")}
-    counts = {name: len(find(dataset, root, split)) for name, (dataset, split) in sets.items()}
+    sets = {
+        "rain100l test": ("rain100l", "test"),
+        "rain13k train": ("rain13k", "train"),
+    }
+    counts = {
+        name: len(find(dataset, root, split)) for name, (dataset, split) in sets.items()
+    }
     assert held_out.counts == counts
     for name, (dataset, split) in sets.items():
         for index, pair in enumerate(find(dataset, root, split)):
-            for picture, expected in zip(held_out.read(name, index), read_pair(pair), strict=True):
+            for picture, expected in zip(
+                held_out.read(name, index), read_pair(pair), strict=True
+            ):
                 assert torch.equal(picture, expected)
-    few = read_config(configured(tmp_path, "pairs", data={"validation": ["train"], "validation_pictures": 2}))
+    few = read_config(
+        configured(
+            tmp_path, "pairs", data={"validation": ["train"], "validation_pictures": 2}
+        )
+    )
     assert make_data(few, None)[1].counts == {"rain13k train": 2}
 
 
@@ -140,9 +181,14 @@ def test_pictures_of_all_processes_together_have_the_metrics_of_one(tmp_path):
     assert after == {"rain13k train": pytest.approx(20 * np.log10(255 / 20), abs=1e-3)}
     sums = []
     for rank in range(2):
-        PairObjective(PairTrainingConfig(1), Share(rank, 2)).measure(network, pictures, sums.extend)
+        PairObjective(PairTrainingConfig(1), Share(rank, 2)).measure(
+            network, pictures, sums.extend
+        )
     assert [part[0, 0, 1].item() for part in sums] == [3, 2]
-    assert pictures.means(sums[0] + sums[1]) == (pytest.approx(after), pytest.approx(before))
+    assert pictures.means(sums[0] + sums[1]) == (
+        pytest.approx(after),
+        pytest.approx(before),
+    )
 
 
 # Clips
@@ -162,7 +208,9 @@ def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path):
     assert [clip.name for clip in clips] == ["001", "002"]
     whole = torch.cat([read_frames(clip.clean) for clip in clips]) / 255
     for seed in range(3):
-        small, large = random_set_clip(clips, clip_config(), np.random.default_rng(seed))
+        small, large = random_set_clip(
+            clips, clip_config(), np.random.default_rng(seed)
+        )
         assert (small.shape, large.shape) == ((2, 3, 8, 8), (2, 3, 32, 32))
         assert [places(frame, whole) for frame in large] == [1, 1]
 
@@ -182,9 +230,13 @@ def test_small_frames_are_read_if_the_configuration_asks_for_them(tmp_path):
     clips = find("reds", tmp_path, "train")
     same = 0
     for seed in range(8):
-        small, large = random_set_clip(clips, clip_config(read_small=True), np.random.default_rng(seed))
+        small, large = random_set_clip(
+            clips, clip_config(read_small=True), np.random.default_rng(seed)
+        )
         # whichever way it is turned
-        corners = [large[:, :, row::4, column::4] for row in (0, 3) for column in (0, 3)]
+        corners = [
+            large[:, :, row::4, column::4] for row in (0, 3) for column in (0, 3)
+        ]
         same += any(torch.equal(small, corner) for corner in corners)
     assert same == 8
 
@@ -194,7 +246,10 @@ def test_small_frames_are_read_if_the_configuration_asks_for_them(tmp_path):
     [
         ({"frames": 4}, r"3 frames, but \[data\] frames is 4"),
         ({"crop": 16}, "a quarter of 56x40 is smaller than a crop of 16x16"),
-        ({"read_small": True}, "has no low-resolution frames beside it; remove read_small"),
+        (
+            {"read_small": True},
+            "has no low-resolution frames beside it; remove read_small",
+        ),
     ],
 )
 def test_clips_with_too_few_frames_are_refused_by_name(tmp_path, changes, message):
@@ -214,7 +269,9 @@ def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path):
         clip_source(find("reds", tmp_path, "train"), 0, read_small=True).batch(0, 1)
     (tmp_path / "training_videos").mkdir()
     (tmp_path / "training_videos" / "01.avi").touch()
-    with pytest.raises(DatasetError, match=r"01.avi: is a video file; to train on video files"):
+    with pytest.raises(
+        DatasetError, match=r"01.avi: is a video file; to train on video files"
+    ):
         clip_source(find("avenue", tmp_path, "train"), 0).batch(0, 1)
 
 
@@ -232,7 +289,12 @@ WRONG: list[tuple[str, str, object, str]] = [
         "'rain13k'",
     ),
     ("pairs", "split", "test", "split of rain13k must be train, found 'test'"),
-    ("pairs", "validation", ["rain100l/train"], "split of rain100l must be test, found 'train'"),
+    (
+        "pairs",
+        "validation",
+        ["rain100l/train"],
+        "split of rain100l must be test, found 'train'",
+    ),
     ("pairs", "validation", ["fog/test"], "dataset must be one of its"),
     ("pairs", "crop", 20, "crop must be a multiple of 8, found 20"),
     ("clips", "frames", 0, "frames must be greater than or equal to 1, found 0"),
@@ -248,24 +310,48 @@ WRONG: list[tuple[str, str, object, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
+    ("kind", "name", "value", "message"),
+    WRONG,
+    ids=[f"{name}={value}" for _, name, value, _ in WRONG],
 )
 def test_a_wrong_value_is_named_with_its_place(tmp_path, kind, name, value, message):
     path = configured(tmp_path, kind, data={name: value})
     with pytest.raises(ConfigError) as error:
         read_config(path)
-    assert str(error.value).startswith(f"{path}, [data]: ") and message in str(error.value)
+    assert str(error.value).startswith(f"{path}, [data]: ") and message in str(
+        error.value
+    )
 
 
 # Whole runs
 
 
-@pytest.mark.parametrize(("kind", "figure"), [("pairs", "rain100l test"), ("clips", "x4")])
+@pytest.mark.parametrize(
+    ("kind", "figure"), [("pairs", "rain100l test"), ("clips", "x4")]
+)
 def test_the_command_trains_from_a_folder_as_released(tmp_path, capsys, kind, figure):
     configured(tmp_path, kind)
-    assert run("train", "--config", tmp_path / "tiny.toml", "-o", tmp_path / "runs", "--device", "cpu") == 0
-    measured = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    assert (
+        run(
+            "train",
+            "--config",
+            tmp_path / "tiny.toml",
+            "-o",
+            tmp_path / "runs",
+            "--device",
+            "cpu",
+        )
+        == 0
+    )
+    measured = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("step ")
+    ]
     assert f"{figure}: " in measured[-1]
     card = read_card(tmp_path / "runs" / "tiny.safetensors")
-    dataset, held_out = RUNS[kind]["data"]["dataset"], ", ".join(RUNS[kind]["data"]["validation"])
+    dataset, held_out = (
+        RUNS[kind]["data"]["dataset"],
+        ", ".join(RUNS[kind]["data"]["validation"]),
+    )
     assert card.training["data"] == f"dataset: {dataset} train; held out: {held_out}"

@@ -11,8 +11,13 @@ from torch import Tensor
 from vidrestore.lab.papers.unfolded_rnns import double_plateau
 from vidrestore.weights.checkpoint import build_network
 
-EYE, SMALL_EYE = torch.eye(ATOMS, dtype=torch.float64), torch.eye(PIXELS, dtype=torch.float64)
-BOTH = pytest.mark.parametrize("measurements", [None, MEASUREMENTS], ids=["denoising", "sensing"])
+EYE, SMALL_EYE = (
+    torch.eye(ATOMS, dtype=torch.float64),
+    torch.eye(PIXELS, dtype=torch.float64),
+)
+BOTH = pytest.mark.parametrize(
+    "measurements", [None, MEASUREMENTS], ids=["denoising", "sensing"]
+)
 
 
 def soft(values: Tensor, threshold: Tensor | float) -> Tensor:
@@ -42,7 +47,9 @@ def of_frames(network: Any, group: Tensor, step: Any, start: Tensor) -> Tensor:
     return torch.stack(signals)
 
 
-def sista_step(A: Tensor, D: Tensor, F: Tensor, l1: float, l2: float, c: float, layers: int) -> Any:
+def sista_step(
+    A: Tensor, D: Tensor, F: Tensor, l1: float, l2: float, c: float, layers: int
+) -> Any:
     """With the matrices W_1, S, P and V of the unfolded network; its first layer includes the prediction."""
     S = EYE - D.T @ (A.T @ A + l2 * SMALL_EYE) @ D / c
     P, V = D.T @ F @ D, D.T @ A.T / c
@@ -63,12 +70,16 @@ def test_sista_rnn_equals_its_equations(measurements, layers):
     network, groups = system("sista-rnn", measurements, layers=layers), patches()
     A, D, l1, l2, c = weights(network)
     step = sista_step(A, D, network.correlation.detach(), l1, l2, c, layers)
-    expected = torch.stack([of_frames(network, group, step, network.start.detach()) for group in groups])
+    expected = torch.stack(
+        [of_frames(network, group, step, network.start.detach()) for group in groups]
+    )
     torch.testing.assert_close(network(network.measure(groups)), expected)
 
 
 @BOTH
-def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(measurements):
+def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(
+    measurements,
+):
     network, groups = system("sista", measurements), patches()
     D = network.dictionary
     A = SMALL_EYE if measurements is None else network.sensing
@@ -77,7 +88,10 @@ def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(measu
     )
     step = sista_step(A, D, SMALL_EYE, 2.0, 0.3, bound, layers=4)
     expected = torch.stack(
-        [of_frames(network, group, step, torch.zeros(ATOMS, dtype=torch.float64)) for group in groups]
+        [
+            of_frames(network, group, step, torch.zeros(ATOMS, dtype=torch.float64))
+            for group in groups
+        ]
     )
     torch.testing.assert_close(network(network.measure(groups)), expected)
 
@@ -85,14 +99,26 @@ def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(measu
 def plateaus(values: Tensor, centre: Tensor, w0: Tensor, w1: Tensor) -> Tensor:
     """argmin of 1/2 (u - v)^2 + w0 |u| + w1 |u - a|, among the points of zero or jumping slope."""
     result = torch.stack(
-        [torch.zeros_like(values), centre, *(values + i * w0 + j * w1 for i in (-1, 1) for j in (-1, 1))]
+        [
+            torch.zeros_like(values),
+            centre,
+            *(values + i * w0 + j * w1 for i in (-1, 1) for j in (-1, 1)),
+        ]
     )
-    cost = 0.5 * (result - values) ** 2 + w0 * result.abs() + w1 * (result - centre).abs()
+    cost = (
+        0.5 * (result - values) ** 2 + w0 * result.abs() + w1 * (result - centre).abs()
+    )
     return result.gather(0, cost.argmin(0)[None])[0]
 
 
 def l1_l1_step(
-    A: Tensor, D: Tensor, G: Tensor, Z: Tensor, g: Tensor, numbers: tuple[float, float, float], layers: int
+    A: Tensor,
+    D: Tensor,
+    G: Tensor,
+    Z: Tensor,
+    g: Tensor,
+    numbers: tuple[float, float, float],
+    layers: int,
 ) -> Any:
     """Z the identity and g ones make it the l1-l1-RNN."""
     l1, l2, c = numbers
@@ -113,8 +139,12 @@ def l1_l1_step(
 def test_l1_l1_rnn_equals_its_equations(measurements, layers):
     network, groups = system("l1-l1-rnn", measurements, layers=layers), patches()
     A, D, *numbers = weights(network)
-    step = l1_l1_step(A, D, network.correlation.detach(), EYE, EYE.diagonal(), tuple(numbers), layers)
-    expected = torch.stack([of_frames(network, group, step, network.start.detach()) for group in groups])
+    step = l1_l1_step(
+        A, D, network.correlation.detach(), EYE, EYE.diagonal(), tuple(numbers), layers
+    )
+    expected = torch.stack(
+        [of_frames(network, group, step, network.start.detach()) for group in groups]
+    )
     torch.testing.assert_close(network(network.measure(groups)), expected)
 
 
@@ -123,8 +153,12 @@ def test_reweighted_rnn_equals_its_equations(measurements):
     network, groups = system("reweighted-rnn", measurements), patches()
     A, D, *numbers = weights(network)
     mixing, weight = network.mixing.detach(), network.log_weights.detach().exp()
-    step = l1_l1_step(A, D, network.correlation.detach(), mixing, weight, tuple(numbers), 3)
-    expected = torch.stack([of_frames(network, group, step, network.start.detach()) for group in groups])
+    step = l1_l1_step(
+        A, D, network.correlation.detach(), mixing, weight, tuple(numbers), 3
+    )
+    expected = torch.stack(
+        [of_frames(network, group, step, network.start.detach()) for group in groups]
+    )
     torch.testing.assert_close(network(network.measure(groups)), expected)
 
 
@@ -133,13 +167,23 @@ def test_the_double_plateau_minimises_its_proximal_problem(ratio):
     grid = torch.linspace(-6, 6, 24_001, dtype=torch.float64)
     values, centre = (
         axis.flatten()
-        for axis in torch.meshgrid(torch.linspace(-4.9, 4.9, 23), torch.linspace(-2, 2, 9), indexing="xy")
+        for axis in torch.meshgrid(
+            torch.linspace(-4.9, 4.9, 23), torch.linspace(-2, 2, 9), indexing="xy"
+        )
     )
     values, centre = values.double(), centre.double()
-    cost = 0.5 * (grid - values[:, None]) ** 2 + grid.abs() + ratio * (grid - centre[:, None]).abs()
+    cost = (
+        0.5 * (grid - values[:, None]) ** 2
+        + grid.abs()
+        + ratio * (grid - centre[:, None]).abs()
+    )
     result = double_plateau(values, centre, torch.tensor(ratio, dtype=torch.float64))
     torch.testing.assert_close(result, grid[cost.argmin(1)], atol=1e-3, rtol=0)
-    assert (centre == 0).any() and (result == 0).any() and ((result - centre).abs() < 1e-12).any()
+    assert (
+        (centre == 0).any()
+        and (result == 0).any()
+        and ((result - centre).abs() < 1e-12).any()
+    )
 
 
 def objective(network: Any, codes: Tensor, measured: Tensor, before: Tensor) -> Tensor:
@@ -153,7 +197,9 @@ def objective(network: Any, codes: Tensor, measured: Tensor, before: Tensor) -> 
 
 def complete(layers: int) -> Any:
     """SISTA with as many atoms as pixels: the code is then the signal times D^T."""
-    return system("sista", MEASUREMENTS, atoms=PIXELS, layers=layers, lambda1=8.0, lambda2=0.05)
+    return system(
+        "sista", MEASUREMENTS, atoms=PIXELS, layers=layers, lambda1=8.0, lambda2=0.05
+    )
 
 
 def test_the_objective_of_sista_falls_with_every_iteration_to_its_minimum():
@@ -162,12 +208,22 @@ def test_the_objective_of_sista_falls_with_every_iteration_to_its_minimum():
     for layers in (1, 2, 3, 5, 8, 13, 50, 400, 3000):
         network = complete(layers)
         codes = network(network.measure(first))[:, 0] @ network.dictionary
-        values.append(objective(network, codes, network.measure(first)[:, 0], torch.zeros_like(first[:, 0])))
+        values.append(
+            objective(
+                network,
+                codes,
+                network.measure(first)[:, 0],
+                torch.zeros_like(first[:, 0]),
+            )
+        )
     assert all((later <= earlier).all() for earlier, later in pairwise(values))
     assert (values[0] > 1.05 * values[-1]).all()
     codes = codes.requires_grad_()
     (slope,) = torch.autograd.grad(
-        objective(network, codes, network.measure(first)[:, 0], torch.zeros_like(first[:, 0])).sum(), codes
+        objective(
+            network, codes, network.measure(first)[:, 0], torch.zeros_like(first[:, 0])
+        ).sum(),
+        codes,
     )
     used = codes.abs() > 1e-2  # D^T D is the identity in single precision only
     assert used.any() and not used.all()
@@ -183,7 +239,9 @@ def test_sista_starts_from_the_frame_before():
     least = objective(network, codes, network.measure(both)[:, 1], before)
     for _ in range(20):
         near = codes + 0.1 * torch.randn_like(codes)
-        assert (objective(network, near, network.measure(both)[:, 1], before) > least).all()
+        assert (
+            objective(network, near, network.measure(both)[:, 1], before) > least
+        ).all()
 
 
 def test_an_l1_l1_rnn_without_coupling_is_a_sista_rnn_without_coupling():
@@ -193,7 +251,9 @@ def test_an_l1_l1_rnn_without_coupling_is_a_sista_rnn_without_coupling():
             network.log_lambda2.fill_(-60.0)
         for name in ("sensing", "dictionary", "log_lambda1", "log_step", "start"):
             getattr(l1_l1, name).copy_(getattr(sista, name))
-        l1_l1.correlation.copy_(sista.dictionary.mT @ sista.correlation @ sista.dictionary)
+        l1_l1.correlation.copy_(
+            sista.dictionary.mT @ sista.correlation @ sista.dictionary
+        )
     measured = sista.measure(patches())
     torch.testing.assert_close(l1_l1(measured), sista(measured))
 
@@ -206,7 +266,9 @@ def test_an_untrained_reweighted_rnn_is_an_untrained_l1_l1_rnn():
     torch.testing.assert_close(one(patches()), other(patches()))
 
 
-@pytest.mark.parametrize("family", ["sista", "sista-rnn", "l1-l1-rnn", "reweighted-rnn"])
+@pytest.mark.parametrize(
+    "family", ["sista", "sista-rnn", "l1-l1-rnn", "reweighted-rnn"]
+)
 def test_later_frames_have_no_influence(family):
     network, groups = system(family), patches(frames=6)
     changed = groups.clone()

@@ -19,7 +19,11 @@ DEAD = (1, 3)  # channels of the refinement's first pair
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
     """Weights of a tiny network with dead channels, beside its recipe, tiny.toml."""
-    run = Run(pair_run(tmp_path, model={"convolutional": 1}), tmp_path / "runs", torch.device("cpu"))
+    run = Run(
+        pair_run(tmp_path, model={"convolutional": 1}),
+        tmp_path / "runs",
+        torch.device("cpu"),
+    )
     network = run.learner.average
     pair = first_pair(network)
     with torch.no_grad():
@@ -41,12 +45,17 @@ def test_dead_channels_are_counted_and_begin_again_without_a_change_of_the_resul
     arguments = [weights.parents[1] / "tiny.toml", weights, "--revived", new]
     monkeypatch.setattr(sys, "argv", ["dead_channels.py", *map(str, arguments)])
     import_module("dead_channels").main()
-    counted = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    counted = {
+        line.split()[0]: line.split()[1:]
+        for line in capsys.readouterr().out.splitlines()
+    }
     assert counted["refinement.pairs.0"] == ["2", "of", "8"]
     before, after = (load_model(path).network for path in (weights, new))
     pictures = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(4))
     torch.testing.assert_close(after(pictures), before(pictures))
-    assert [learning(network, pictures)[list(DEAD)].tolist() for network in (before, after)] == [
+    assert [
+        learning(network, pictures)[list(DEAD)].tolist() for network in (before, after)
+    ] == [
         [False, False],
         [True, True],
     ]

@@ -40,7 +40,12 @@ PAIRS = (
 FRAMES = tuple(f"{number:08d}" for number in range(5))
 SEPTUPLET = tuple(f"im{number}" for number in range(1, 8))
 CLIPS = (  # folders of large and of small frames, clips in them, frames of each
-    ("REDS/train_sharp", "REDS/train_sharp_bicubic/X4", ("000", "001", "011", "015", "020"), FRAMES),
+    (
+        "REDS/train_sharp",
+        "REDS/train_sharp_bicubic/X4",
+        ("000", "001", "011", "015", "020"),
+        FRAMES,
+    ),
     ("REDS/val_sharp", "REDS/val_sharp_bicubic/X4", ("000",), FRAMES),
     (
         "vimeo90k/vimeo_septuplet/sequences",
@@ -49,7 +54,12 @@ CLIPS = (  # folders of large and of small frames, clips in them, frames of each
         SEPTUPLET,
     ),
 )
-VIDEOS = ("training_videos/01", "training_videos/02", "training/videos/01_001", "training/videos/01_002")
+VIDEOS = (
+    "training_videos/01",
+    "training_videos/02",
+    "training/videos/01_001",
+    "training/videos/01_002",
+)
 SHARED = ("train", "train_more", "stills", "photos", "photos_by_sa")
 HELD_OUT = ("davis_libby", "davis_goat", "davis_scooter-black", "sam2_cups")
 SIZES: Mapping[str, Mapping[str, Any]] = {  # of each family
@@ -58,11 +68,16 @@ SIZES: Mapping[str, Mapping[str, Any]] = {  # of each family
     "sista": {"atoms": 256, "layers": 2},
     "vit": {"width": 8, "hidden": 8, "blocks": 1},
     "unfolded-transformer": {"blocks": 1},
-    "mb-taylorformer": {name: value for name, value in TAYLOR.items() if name != "size"},
-    "vsr-transformer": {name: value for name, value in RELEASED.items() if name != "size"},
+    "mb-taylorformer": {
+        name: value for name, value in TAYLOR.items() if name != "size"
+    },
+    "vsr-transformer": {
+        name: value for name, value in RELEASED.items() if name != "size"
+    },
 }
 RNN = {"atoms": 256, "layers": 1}
-VSR = {name: value for name, value in SMALL.items() if name != "size"}  # of the bundled size
+# of the bundled size
+VSR = {name: value for name, value in SMALL.items() if name != "size"}
 
 
 @pytest.fixture(scope="module")
@@ -134,16 +149,29 @@ def test_a_recipe_takes_two_steps(name, checkout, tmp_path, monkeypatch, capsys)
         monkeypatch.setattr(sources, f"VALIDATION_{constant}", value)
     path = checkout / "checkout" / "examples" / "train" / name
     config = read_config(path)
-    settings = [part for key, value in sizes(config).items() for part in ("--set", f"{key}={text(value)}")]
+    settings = [
+        part
+        for key, value in sizes(config).items()
+        for part in ("--set", f"{key}={text(value)}")
+    ]
     options = ("--device", "cpu", "--threads", 1, "--cache", checkout / "cache")
-    assert run("train", "--config", path, "-o", tmp_path, *options, *settings) == 0, capsys.readouterr().err
+    assert run("train", "--config", path, "-o", tmp_path, *options, *settings) == 0, (
+        capsys.readouterr().err
+    )
     card = read_card(tmp_path / f"{config.name}.safetensors")
     assert card.training["steps"] == 2
-    assert all(np.isfinite(list(point["psnr"].values())).all() for point in card.training["curve"])
+    assert all(
+        np.isfinite(list(point["psnr"].values())).all()
+        for point in card.training["curve"]
+    )
 
 
 def text(value: object) -> str:
     """A value as `--set` takes it."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {text(part)}" for name, part in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{name} = {text(part)}" for name, part in value.items())
+            + "}"
+        )
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -35,7 +35,10 @@ def picture(frames: int = 3, side: int = 64) -> Tensor:
     return torch.from_numpy(
         np.stack(
             [
-                [0.5 + 0.4 * np.sin(rows + t / 3) * np.cos(columns * (c + 1)) for c in range(3)]
+                [
+                    0.5 + 0.4 * np.sin(rows + t / 3) * np.cos(columns * (c + 1))
+                    for c in range(3)
+                ]
                 for t in range(frames)
             ]
         )
@@ -52,7 +55,9 @@ def test_practical_clips_are_worse_than_bicubic_ones_in_8_bits_and_come_again():
         practical = downscale_practically(large, np.random.default_rng(seed))
         assert practical.shape == bicubic.shape
         assert torch.equal(practical, (practical * 255).round() / 255)
-        assert torch.equal(practical, downscale_practically(large, np.random.default_rng(seed)))
+        assert torch.equal(
+            practical, downscale_practically(large, np.random.default_rng(seed))
+        )
         assert 0.002 < float((practical - bicubic).abs().mean()) < 0.2
 
 
@@ -63,7 +68,8 @@ def test_a_gaussian_blurs_by_its_formula():
     expected = np.exp(-(rows**2 + columns**2) / (2 * 1.5**2)) / (2 * np.pi * 1.5**2)
     np.testing.assert_allclose(gaussian_blurred(point, 1.5)[0, 1], expected, atol=1e-4)
     torch.testing.assert_close(
-        gaussian_blurred(torch.full((1, 3, 9, 9), 0.3), 2.0), torch.full((1, 3, 9, 9), 0.3)
+        gaussian_blurred(torch.full((1, 3, 9, 9), 0.3), 2.0),
+        torch.full((1, 3, 9, 9), 0.3),
     )
 
 
@@ -76,16 +82,27 @@ def test_a_way_to_make_frames_small_keeps_flat_ones_and_where_things_are(seed):
     large = torch.full((2, 3, 32, 48), 0.3)
     torch.testing.assert_close(resize(large), torch.full((2, 3, 8, 12), 0.3))
     ramp = torch.linspace(0, 1, 48).expand(1, 3, 32, 48)
-    torch.testing.assert_close(resize(ramp)[..., 3:-3], F.avg_pool2d(ramp, 4)[..., 3:-3], atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        resize(ramp)[..., 3:-3], F.avg_pool2d(ramp, 4)[..., 3:-3], atol=1e-3, rtol=0
+    )
 
 
 def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time():
     frames = [
-        tuple(np.full(size, 60 + 20 * number, np.uint8) for size in ((32, 48), (16, 24), (16, 24)))
+        tuple(
+            np.full(size, 60 + 20 * number, np.uint8)
+            for size in ((32, 48), (16, 24), (16, 24))
+        )
         for number in range(5)
     ]
     one, two = (recompress(frames, 20) for _ in range(2))
-    assert [round(float(planes[0].mean()), -1) for planes in one] == [60, 80, 100, 120, 140]
+    assert [round(float(planes[0].mean()), -1) for planes in one] == [
+        60,
+        80,
+        100,
+        120,
+        140,
+    ]
     assert all(
         (a == b).all()
         for first, second in zip(one, two, strict=True)
@@ -107,7 +124,9 @@ def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average():
     clips = torch.rand(2, 3, 3, 8, 8)
     errors = torch.tensor([0.01, 0.1, 0.3, 0.05, 0.2, 0.02]).view(2, 3, 1, 1, 1)
     loss = objective.loss(nn.Identity(), (clips + errors, clips), 0)
-    expected = np.mean([math.log(float(error) ** 2 + 1e-3) for error in errors.flatten()])
+    expected = np.mean(
+        [math.log(float(error) ** 2 + 1e-3) for error in errors.flatten()]
+    )
     assert float(loss) == pytest.approx(expected, abs=1e-4)
 
 
@@ -115,18 +134,34 @@ def test_parts_that_are_named_are_trained_and_no_others(tmp_path):
     config = clip_run(tmp_path, training={"parts": ["to_later", "tail"], "steps": 3})
     run = Run(config, tmp_path / "start", CPU)
     # as weights are stored
-    before = {name: part.half().float() for name, part in run.network.state_dict().items()}
-    after = load_model(train(config, tmp_path / "runs", device="cpu")).network.state_dict()
-    changed = {name.split(".")[0] for name, part in after.items() if not torch.equal(part, before[name])}
+    before = {
+        name: part.half().float() for name, part in run.network.state_dict().items()
+    }
+    after = load_model(
+        train(config, tmp_path / "runs", device="cpu")
+    ).network.state_dict()
+    changed = {
+        name.split(".")[0]
+        for name, part in after.items()
+        if not torch.equal(part, before[name])
+    }
     assert changed == {"to_later", "tail"}
-    with pytest.raises(ConfigError, match="no parameter begins with 'tial'; there are extractor, tail, to_e"):
+    with pytest.raises(
+        ConfigError,
+        match="no parameter begins with 'tial'; there are extractor, tail, to_e",
+    ):
         Run(clip_run(tmp_path, training={"parts": ["tial"]}), tmp_path, CPU)
 
 
 @pytest.mark.slow
-def test_a_few_dozen_steps_lower_the_loss_and_the_card_has_the_metrics(tmp_path, monkeypatch):
+def test_a_few_dozen_steps_lower_the_loss_and_the_card_has_the_metrics(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(sample_videos, "sample_planes", sample_videos.chequered_planes)
-    events, training = RecordedEvents(), {"steps": 60, "validate_every": 30, "learning_rate": 0.01}
+    events, training = (
+        RecordedEvents(),
+        {"steps": 60, "validate_every": 30, "learning_rate": 0.01},
+    )
     config = clip_run(tmp_path, training=training)
     card = read_card(train(config, tmp_path / "runs", device="cpu", on_event=events))
     first, last = events[1], events[-1]
@@ -134,12 +169,16 @@ def test_a_few_dozen_steps_lower_the_loss_and_the_card_has_the_metrics(tmp_path,
     assert last.loss < 0.96 * first.loss
     assert list(last.psnr) == list(last.before) == ["x4"]
     assert last.psnr["x4"] > last.before["x4"]
-    assert [part["psnr"] for part in card.measured.values()] == [round(last.psnr["x4"], 3)]
+    assert [part["psnr"] for part in card.measured.values()] == [
+        round(last.psnr["x4"], 3)
+    ]
     assert card.parameters == {"scale": 4}
 
 
 def test_a_fresh_network_of_single_frames_enlarges_bilinearly(tmp_path):
-    network = Run(clip_run(tmp_path, model={"neighbours": False}), tmp_path, CPU).network
+    network = Run(
+        clip_run(tmp_path, model={"neighbours": False}), tmp_path, CPU
+    ).network
     clip = torch.rand(1, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = torch.nn.functional.interpolate(clip[0], scale_factor=4, mode="bilinear")
     torch.testing.assert_close(network(clip)[0], expected)
@@ -153,12 +192,18 @@ def released_run(folder: Path, **changes: Any) -> Run:
 
 def test_a_flow_network_goes_into_a_released_network_and_no_other(tmp_path):
     given = tmp_path / "flow.safetensors"
-    save_model(given, Spynet(SpynetConfig(**FLOW)), family="spynet", config=FLOW, task="flow")
+    save_model(
+        given, Spynet(SpynetConfig(**FLOW)), family="spynet", config=FLOW, task="flow"
+    )
     run = released_run(tmp_path)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
     run.initialise_from(given)
     for network in (run.network, run.learner.average):
-        kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
+        kept = {
+            name
+            for name, tensor in network.state_dict().items()
+            if torch.equal(tensor, before[name])
+        }
         assert kept == {name for name in before if not name.startswith("flow.")}
     assert run.config.command(run.init).endswith(f"--init {given}")
     for other in (
@@ -180,7 +225,8 @@ def test_crops_that_the_network_can_not_take_are_refused_before_a_clip_is_read(
     tmp_path, data, message, monkeypatch
 ):
     monkeypatch.setattr(
-        "vidrestore.lab.training.loop.make_data", lambda *arguments: pytest.fail("data was read")
+        "vidrestore.lab.training.loop.make_data",
+        lambda *arguments: pytest.fail("data was read"),
     )
     model = dict.fromkeys(SMALL) | RELEASED
     config = clip_run(tmp_path, model=model, data=data)

@@ -57,7 +57,11 @@ EXACT = TrainingConfig(steps=1, precision="fp32")
 def test_a_few_dozen_steps_make_the_network_better(tmp_path, changes):
     training = {"steps": 40, "validate_every": 4} | changes.get("training", {})
     events = RecordedEvents()
-    train(tiny_run(tmp_path, changes | {"training": training}), tmp_path / "runs", on_event=events)
+    train(
+        tiny_run(tmp_path, changes | {"training": training}),
+        tmp_path / "runs",
+        on_event=events,
+    )
     first, last = events[1], events[-1]
     assert last.loss < 0.9 * first.loss
     assert all(last.psnr[sigma] > first.psnr[sigma] for sigma in first.psnr)
@@ -85,23 +89,37 @@ def test_the_loss_is_the_squared_error_after_noise_weighted_by_its_level(tmp_pat
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(7))
     noisy = (clean + 20 * noise).round().clamp(0, 255)
     expected = (network(noisy, 20.0) - clean).square().mean() / 20**1.3
-    torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, EXACT), expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        batch_loss(network, clean, 20.0, 7, EXACT), expected, rtol=1e-4, atol=0
+    )
 
 
 def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path):
-    run = Run(tiny_run(tmp_path, {"training": {"clip_noise": False, "sigma": [60.0]}}), tmp_path, CPU)
+    run = Run(
+        tiny_run(tmp_path, {"training": {"clip_noise": False, "sigma": [60.0]}}),
+        tmp_path,
+        CPU,
+    )
     clean = 255 * torch.rand(4, 20, 16).round_()
     run.step = 5
     noise = torch.randn(
-        clean.shape, generator=torch.Generator().manual_seed((run.config.training.seed << 32) + 5)
+        clean.shape,
+        generator=torch.Generator().manual_seed((run.config.training.seed << 32) + 5),
     )
     expected = (run.network(clean + 60 * noise, 60.0) - clean).square().mean() / 60**1.3
     torch.testing.assert_close(
-        run.learner.objective.loss(run.network, (clean, 60.0), 5), expected, rtol=1e-4, atol=0
+        run.learner.objective.loss(run.network, (clean, 60.0), 5),
+        expected,
+        rtol=1e-4,
+        atol=0,
     )
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        error = (run.network(clean + 60 * noise, 60.0).clamp(0, 255) - clean).square().mean()
+        error = (
+            (run.network(clean + 60 * noise, 60.0).clamp(0, 255) - clean)
+            .square()
+            .mean()
+        )
     assert run.learner.objective.metrics(run.network, clean)[60.0] == pytest.approx(
         10 * math.log10(255**2 / float(error)), abs=1e-3
     )
@@ -113,10 +131,14 @@ def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path):
     noise = torch.randn(4, 20, 6, generator=torch.Generator().manual_seed(7))
     measured = network.measure(clean)
     expected = (network(measured + 20 * noise) - clean).square().mean() / 20**1.3
-    torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, EXACT), expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        batch_loss(network, clean, 20.0, 7, EXACT), expected, rtol=1e-4, atol=0
+    )
 
 
-def test_principal_components_recover_patches_of_as_few_dimensions_without_training(tmp_path):
+def test_principal_components_recover_patches_of_as_few_dimensions_without_training(
+    tmp_path,
+):
     basis = torch.randn(6, 16)
     source = Mock(batch=lambda step, size: (40 * torch.randn(size, 20, 6) @ basis, 0.0))
     principal = {"training": {"sigma": [0.0], "sensing": "principal"}}
@@ -126,14 +148,18 @@ def test_principal_components_recover_patches_of_as_few_dimensions_without_train
     patches, _ = source.batch(0, 4)
     for network in networks:
         network.raw_threshold.data.fill_(-100.0)  # a threshold of 0
-        torch.testing.assert_close(network(network.measure(patches)), patches, atol=0.01, rtol=0)
+        torch.testing.assert_close(
+            network(network.measure(patches)), patches, atol=0.01, rtol=0
+        )
 
 
 @pytest.mark.parametrize("loss", ["squared", "psnr"])
 def test_no_rows_near_principal_components_have_a_smaller_loss(loss):
     torch.manual_seed(1)
     strengths = torch.tensor([[30.0], [1.0]]).double().repeat(20, 1)
-    groups = torch.randn(40, 5, 16).double() * (strengths ** torch.rand(40, 16))[:, None]
+    groups = (
+        torch.randn(40, 5, 16).double() * (strengths ** torch.rand(40, 16))[:, None]
+    )
 
     def loss_of(rows):
         squares = (groups - groups @ rows.mT @ rows).square().mean((1, 2))
@@ -141,7 +167,9 @@ def test_no_rows_near_principal_components_have_a_smaller_loss(loss):
 
     best = principal_components(groups, 6, replace(EXACT, loss=loss))
     torch.testing.assert_close(best @ best.mT, torch.eye(6).double())
-    turned = (torch.linalg.qr(best.mT + 0.03 * torch.randn(16, 6)).Q.mT for _ in range(50))
+    turned = (
+        torch.linalg.qr(best.mT + 0.03 * torch.randn(16, 6)).Q.mT for _ in range(50)
+    )
     assert all(loss_of(rows) > loss_of(best) for rows in turned)
 
 
@@ -154,7 +182,9 @@ def test_the_loss_psnr_counts_groups_by_the_logarithm_of_their_error(tmp_path):
     assert float(loss) == pytest.approx(expected, abs=1e-4)
 
 
-def test_only_a_new_run_without_initial_weights_starts_from_principal_components(tmp_path):
+def test_only_a_new_run_without_initial_weights_starts_from_principal_components(
+    tmp_path,
+):
     config = tiny_run(tmp_path, SENSING)
     glorot = replace(config, training=replace(config.training, steps=1, warmup=None))
     principal = replace(config, training=replace(glorot.training, sensing="principal"))
@@ -183,7 +213,10 @@ def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path):
 def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(trained):
     path, run = trained.weights, Run(trained.config, trained.folder, CPU)
     run.load_checkpoint()
-    halves = {name: tensor.half().float() for name, tensor in run.learner.average.state_dict().items()}
+    halves = {
+        name: tensor.half().float()
+        for name, tensor in run.learner.average.state_dict().items()
+    }
     assert equal(tensors(path), halves)
     assert not torch.allclose(run.learner.average.dictionary, run.network.dictionary)
     card = read_card(path)
@@ -193,18 +226,33 @@ def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(traine
         "denoise",
         {"sigma": [10.0, 40.0]},
     )
-    assert card.config == {"kind": "sigma", "patch": 4, "atoms": 64, "blocks": 2, "heads": 1, "degree": 1}
+    assert card.config == {
+        "kind": "sigma",
+        "patch": 4,
+        "atoms": 64,
+        "blocks": 2,
+        "heads": 1,
+        "degree": 1,
+    }
     assert card.training["command"] == "vidrestore train --config tiny.toml"
     assert card.training["data"] == "clips: clips; held out: held.mkv"
-    assert (card.training["steps"], [point["step"] for point in card.training["curve"]]) == (12, [5, 10, 12])
-    assert card.measured == {"held-out groups, sigma 20": {"psnr": card.training["curve"][-1]["psnr"]["20"]}}
+    assert (
+        card.training["steps"],
+        [point["step"] for point in card.training["curve"]],
+    ) == (12, [5, 10, 12])
+    assert card.measured == {
+        "held-out groups, sigma 20": {"psnr": card.training["curve"][-1]["psnr"]["20"]}
+    }
 
 
 def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth():
     settings = TrainingConfig(steps=1000, learning_rate=2.0, warmup=100, decay=0.4)
     rates = [learning_rate(step, settings) for step in range(1000)]
-    assert [rates[step] for step in (0, 49, 99, 300, 600)] == pytest.approx([0.02, 1.0, 2.0, 2.0, 2.0])
-    assert rates[800] == pytest.approx(2 * (0.01 + 0.99 * 0.5))  # half way down the half cosine
+    assert [rates[step] for step in (0, 49, 99, 300, 600)] == pytest.approx(
+        [0.02, 1.0, 2.0, 2.0, 2.0]
+    )
+    # half way down the half cosine
+    assert rates[800] == pytest.approx(2 * (0.01 + 0.99 * 0.5))
     assert rates[999] == pytest.approx(0.02, rel=0.01)
     assert rates[600:] == sorted(rates[600:], reverse=True)
     level = TrainingConfig(steps=10, learning_rate=0.5, warmup=0, decay=0.0)
@@ -216,23 +264,33 @@ def test_the_average_follows_the_network_quickly_at_first(tmp_path):
     start = run.network.dictionary.detach().clone()
     run.update(255 * torch.rand(8, 20, 16), 20.0)
     first = run.network.dictionary.detach().clone()
-    torch.testing.assert_close(run.learner.average.dictionary, 0.1 * start + 0.9 * first)
+    torch.testing.assert_close(
+        run.learner.average.dictionary, 0.1 * start + 0.9 * first
+    )
 
 
-def test_the_same_run_gives_the_same_file_however_long_it_takes(trained, tmp_path, monkeypatch):
+def test_the_same_run_gives_the_same_file_however_long_it_takes(
+    trained, tmp_path, monkeypatch
+):
     with monkeypatch.context() as patched:
         patched.setattr(loop, "time", Mock(monotonic=lambda: 1e5 * time.monotonic()))
         two = train(tiny_run(tmp_path), tmp_path / "two", device="cpu")
     assert two.read_bytes() == trained.weights.read_bytes()
     other = tiny_run(tmp_path, {"training": {"seed": 1}})
-    assert not equal(tensors(train(other, tmp_path / "three", device="cpu")), tensors(two))
+    assert not equal(
+        tensors(train(other, tmp_path / "three", device="cpu")), tensors(two)
+    )
 
 
 def test_training_leaves_the_callers_random_numbers_alone(tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    train(tiny_run(tmp_path, {"training": {"steps": 2, "warmup": 1}}), tmp_path / "runs", device="cpu")
+    train(
+        tiny_run(tmp_path, {"training": {"steps": 2, "warmup": 1}}),
+        tmp_path / "runs",
+        device="cpu",
+    )
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -248,7 +306,9 @@ def test_init_starts_from_given_weights(trained, tmp_path):
     assert run.step == 0
 
 
-def test_the_command_on_the_card_names_initial_weights_in_a_resumed_run_too(trained, tmp_path):
+def test_the_command_on_the_card_names_initial_weights_in_a_resumed_run_too(
+    trained, tmp_path
+):
     given = trained.weights
     first, second = ({"training": {"steps": steps, "warmup": 0}} for steps in (1, 2))
     for settings, resume in ((first, False), (second, True)):
@@ -259,10 +319,15 @@ def test_the_command_on_the_card_names_initial_weights_in_a_resumed_run_too(trai
             resume=resume,
             device="cpu",
         )
-        assert read_card(path).training["command"] == f"vidrestore train --config tiny.toml --init {given}"
+        assert (
+            read_card(path).training["command"]
+            == f"vidrestore train --config tiny.toml --init {given}"
+        )
 
 
-def test_settings_and_parameters_of_the_configuration_go_onto_the_card(trained, tmp_path):
+def test_settings_and_parameters_of_the_configuration_go_onto_the_card(
+    trained, tmp_path
+):
     settings = ("training.steps=3", "data.clips=my videos")
     config = replace(trained.config, settings=settings, parameters={"rate": 0.375})
     card = read_card(Run(config, tmp_path, CPU).save_weights())
@@ -273,9 +338,14 @@ def test_settings_and_parameters_of_the_configuration_go_onto_the_card(trained, 
 def test_init_of_another_network_is_refused(trained, tmp_path):
     for model in ({"blocks": 3}, PRINTED):
         with pytest.raises(
-            CheckpointError, match="tiny.safetensors: weights of dust .*, but the configuration asks for dust"
+            CheckpointError,
+            match="tiny.safetensors: weights of dust .*, but the configuration asks for dust",
         ):
-            train(tiny_run(tmp_path, {"model": model}), tmp_path / "runs", init=[trained.weights])
+            train(
+                tiny_run(tmp_path, {"model": model}),
+                tmp_path / "runs",
+                init=[trained.weights],
+            )
 
 
 # Wrong configurations, devices, the command
@@ -308,10 +378,15 @@ def test_wrong_data_is_an_error_before_training(tmp_path):
     [
         ({"": {"family": "dusk"}}, "dusk"),
         ({"model": {"atoms": 60}}, "atoms must be a square"),
-        ({"training": {"sensing": "principal"}}, 'training.sensing = "principal" is for DUST with'),
+        (
+            {"training": {"sensing": "principal"}},
+            'training.sensing = "principal" is for DUST with',
+        ),
     ],
 )
-def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path, changes, message):
+def test_a_model_that_can_not_be_is_an_error_of_the_configuration(
+    tmp_path, changes, message
+):
     with pytest.raises(ConfigError, match=f"tiny.toml: .*{message}"):
         train(tiny_run(tmp_path, changes), tmp_path / "runs")
 
@@ -325,7 +400,11 @@ def test_a_cache_has_a_size(tmp_path, size, capsys):
 def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
     monkeypatch.delitem(sys.modules, "vidrestore.lab.training.dry_run", raising=False)
-    assert import_module("vidrestore.lab.training.dry_run").memory_used().startswith("unknown memory")
+    assert (
+        import_module("vidrestore.lab.training.dry_run")
+        .memory_used()
+        .startswith("unknown memory")
+    )
 
 
 def test_a_dry_run_whose_worker_ends_is_an_error(tmp_path, monkeypatch):
@@ -334,7 +413,8 @@ def test_a_dry_run_whose_worker_ends_is_an_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Run, "update", killed)
     with pytest.raises(
-        WorkerError, match="a process that makes batches has ended .*fewer `workers` if memory ran out"
+        WorkerError,
+        match="a process that makes batches has ended .*fewer `workers` if memory ran out",
     ):
         list(rehearse(tiny_run(tmp_path), device="cpu"))
 
@@ -351,16 +431,35 @@ run_command = partial(command, "train")
 def test_the_command_prints_progress_on_stderr_and_the_path_on_stdout(tmp_path, capsys):
     write_clips(tmp_path)
     config = write_config(tmp_path)
-    assert run_command("--config", config, "-o", tmp_path / "runs", "--device", "cpu") == 0
+    assert (
+        run_command("--config", config, "-o", tmp_path / "runs", "--device", "cpu") == 0
+    )
     written = capsys.readouterr()
     assert written.out == f"{tmp_path / 'runs' / 'tiny.safetensors'}\n"
     lines = written.err.splitlines()
-    assert lines[:2] == ["loading", "step 0 of 12, on cpu, from the beginning: no checkpoint yet"]
+    assert lines[:2] == [
+        "loading",
+        "step 0 of 12, on cpu, from the beginning: no checkpoint yet",
+    ]
     stages = ["reading data", "making the first batches", "training", "validating"]
-    assert [line.split("  ")[0] for line in lines[2:]] == [*stages, "step 5", "step 10", "step 12", "saving"]
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        *stages,
+        "step 5",
+        "step 10",
+        "step 12",
+        "saving",
+    ]
     assert "sigma 20: " in lines[-2]
-    assert run_command("--config", config, "-o", tmp_path / "runs", "--resume", "--device", "cpu") == 0
-    assert f"step 12 of 12, on cpu, from {tmp_path / 'runs' / 'tiny.checkpoint'}\n" in capsys.readouterr().err
+    assert (
+        run_command(
+            "--config", config, "-o", tmp_path / "runs", "--resume", "--device", "cpu"
+        )
+        == 0
+    )
+    assert (
+        f"step 12 of 12, on cpu, from {tmp_path / 'runs' / 'tiny.checkpoint'}\n"
+        in capsys.readouterr().err
+    )
 
 
 def test_memory_that_ran_out_is_an_error_that_names_the_batch(tmp_path, monkeypatch):
@@ -370,12 +469,22 @@ def test_memory_that_ran_out_is_an_error_that_names_the_batch(tmp_path, monkeypa
     ):
         with (
             monkeypatch.context() as patched,
-            pytest.raises(ConfigError, match=r"tiny.toml: memory ran out \(.*training.batch than 16$"),
+            pytest.raises(
+                ConfigError,
+                match=r"tiny.toml: memory ran out \(.*training.batch than 16$",
+            ),
         ):
-            patched.setattr(Run, "update", lambda self, *batch, error=raised: throw(error))
+            patched.setattr(
+                Run, "update", lambda self, *batch, error=raised: throw(error)
+            )
             train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
-    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="^another$"):
-        patched.setattr(Run, "update", lambda self, *batch: throw(RuntimeError("another")))
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(RuntimeError, match="^another$"),
+    ):
+        patched.setattr(
+            Run, "update", lambda self, *batch: throw(RuntimeError("another"))
+        )
         train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
 
 
@@ -387,24 +496,42 @@ def test_settings_of_the_command_stand_in_place_of_the_files(tmp_path, capsys):
     config = write_config(tmp_path)
     assert (
         run_command(
-            "--config", config, "--set", "training.steps=6", "--set", "model.atoms=256", "--print-config"
+            "--config",
+            config,
+            "--set",
+            "training.steps=6",
+            "--set",
+            "model.atoms=256",
+            "--print-config",
         )
         == 0
     )
     (tmp_path / "tiny.toml").write_text(capsys.readouterr().out)
     again = read_config(tmp_path / "tiny.toml")
-    assert (again.training.steps, again.training.clip_norm, again.model["atoms"], again.model["heads"]) == (
+    assert (
+        again.training.steps,
+        again.training.clip_norm,
+        again.model["atoms"],
+        again.model["heads"],
+    ) == (
         6,
         1.0,
         256,
         1,
     )
-    assert run_command("--config", config, "--set", "training.step=3", "-o", tmp_path / "runs") == 1
+    assert (
+        run_command(
+            "--config", config, "--set", "training.step=3", "-o", tmp_path / "runs"
+        )
+        == 1
+    )
     assert "unknown: step; there are: steps, " in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(
+    tmp_path, capsys, monkeypatch
+):
     write_clips(tmp_path)
     (tmp_path / "temporary").mkdir()
     # what torch makes at its first optimiser is not ours
@@ -412,16 +539,29 @@ def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(tmp_path, caps
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     updates: list[int] = []
     update = Run.update
-    monkeypatch.setattr(Run, "update", lambda self, *batch: updates.append(self.step) or update(self, *batch))
-    command = ["--config", write_config(tmp_path), "-o", tmp_path / "runs", "--device", "cpu", "--dry-run"]
+    monkeypatch.setattr(
+        Run,
+        "update",
+        lambda self, *batch: updates.append(self.step) or update(self, *batch),
+    )
+    command = [
+        "--config",
+        write_config(tmp_path),
+        "-o",
+        tmp_path / "runs",
+        "--device",
+        "cpu",
+        "--dry-run",
+    ]
     assert run_command(*command) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     done = [line.split(" s  ")[1].split(":")[0] for line in lines]
-    checked = (
-        "held-out data, first batch, update, second batch, validation, checkpoint written, checkpoint read"
-    )
+    checked = "held-out data, first batch, update, second batch, validation, "
+    checked += "checkpoint written, checkpoint read"
     assert done[1:] == [*checked.split(", "), "weights written", "weights loaded"]
     assert done[0].startswith("dust with ") and last.startswith("at most ")
     assert updates == [0]
-    assert not (tmp_path / "runs").exists() and not list((tmp_path / "temporary").iterdir())
+    assert not (tmp_path / "runs").exists() and not list(
+        (tmp_path / "temporary").iterdir()
+    )
     assert run_command(*command, "--set", "data.clips=nowhere") == 1

@@ -20,12 +20,19 @@ from vidrestore.pixels.frames import ColourTags, PixelFormat
 
 CPU = torch.device("cpu")
 TAGS = ColourTags(matrix=1, range=1, chroma_location=1)
-CODINGS = [PixelFormat("yuv420p", "yuv", 8, 1, 1), PixelFormat("yuv422p", "yuv", 8, 0, 1)]
+CODINGS = [
+    PixelFormat("yuv420p", "yuv", 8, 1, 1),
+    PixelFormat("yuv422p", "yuv", 8, 0, 1),
+]
 CODINGS += [PixelFormat("gray", "gray", 8, 0, 0), PixelFormat("gbrp", "rgb", 8, 0, 0)]
 
 
-def shot(format: PixelFormat, frames: int = 7, side: int = 40, still: bool = False) -> Any:
-    sizes = [(side, side)] + [(side >> format.chroma_height_shift, side >> format.chroma_width_shift)] * 2
+def shot(
+    format: PixelFormat, frames: int = 7, side: int = 40, still: bool = False
+) -> Any:
+    sizes = [(side, side)] + [
+        (side >> format.chroma_height_shift, side >> format.chroma_width_shift)
+    ] * 2
     generator = torch.Generator().manual_seed(len(format.name))
     planes = tuple(
         torch.randint(256, (frames, *size), generator=generator, dtype=torch.uint8)
@@ -60,7 +67,9 @@ def test_a_crop_at_integer_positions_equals_the_decoded_pixels(format):
 def test_a_reduced_crop_keeps_places_and_means():
     side = 96
     ramp = torch.arange(side).float().expand(1, side, side).mul(2).to(torch.uint8)
-    given = shot_of(Path("ramp"), True, (ramp,) * 3, (PixelFormat("gbrp", "rgb", 8, 0, 0), TAGS))
+    given = shot_of(
+        Path("ramp"), True, (ramp,) * 3, (PixelFormat("gbrp", "rgb", 8, 0, 0), TAGS)
+    )
     planes = planes_of(given)
     place = 20.5 + 2.5 * torch.arange(16.0)
     view = View(
@@ -97,23 +106,37 @@ def test_a_batch_is_clips_of_the_footage_and_follows_from_the_step(tmp_path, pra
 
 
 def test_photos_slide_and_pan_within_their_borders_and_have_their_share():
-    photo, still = shot(CODINGS[3], 1, 200, still=True), ClipDataConfig("x", frames=5, crop=8, native=0.5)
+    photo, still = (
+        shot(CODINGS[3], 1, 200, still=True),
+        ClipDataConfig("x", frames=5, crop=8, native=0.5),
+    )
     shots = [shot(CODINGS[0], 9, 64), photo]
     footage = Mock(shots=lambda: shots, shot=shots.__getitem__, still_share=0.5)
     source = ClipSource(footage, still, 3)
-    assert [(kind, len(part)) for kind, part in source.parts(8, range(8))] == [(True, 4), (False, 4)]
-    assert [(kind, len(part)) for kind, part in source.parts(2, range(2))] == [(True, 1), (False, 1)]
+    assert [(kind, len(part)) for kind, part in source.parts(8, range(8))] == [
+        (True, 4),
+        (False, 4),
+    ]
+    assert [(kind, len(part)) for kind, part in source.parts(2, range(2))] == [
+        (True, 1),
+        (False, 1),
+    ]
     view = source.camera.view(source.counters(1, range(400)), source.planes, still=True)
-    assert view.rows.min() > -8 and view.columns.max() < 208 and view.stretch.max() <= 2.5
+    assert (
+        view.rows.min() > -8 and view.columns.max() < 208 and view.stretch.max() <= 2.5
+    )
     steps = (view.rows[:, 1:].mean(2) - view.rows[:, :-1].mean(2)).abs()
-    assert 0.2 < float((steps < 0.01).all(1).float().mean()) < 0.6  # of cameras stand still
+    # of cameras stand still
+    assert 0.2 < float((steps < 0.01).all(1).float().mean()) < 0.6
     assert float(steps.max()) > 8
     fractions = view.stretch[:, 0] != 1
     assert 0.6 < float(fractions.float().mean()) < 0.9
 
 
 def test_footage_of_small_clips_alone_is_refused():
-    with pytest.raises(ConfigError, match="no clip has frames of at least 512x512 pixels"):
+    with pytest.raises(
+        ConfigError, match="no clip has frames of at least 512x512 pixels"
+    ):
         planes_of(shot(CODINGS[0]), side=512)
 
 
@@ -126,10 +149,16 @@ def test_pairs_are_degraded_as_drawn_and_know_their_task(tmp_path):
         "combined": 0.0,
     }
     tasks = ["denoise", "dehaze"]
-    source = source_of(pair_run(tmp_path, data=data, model={"frames": 3, "tasks": tasks}))
+    source = source_of(
+        pair_run(tmp_path, data=data, model={"frames": 3, "tasks": tasks})
+    )
     given, clean, task = source.batch(2, 48)
     assert given.shape == (48, 3, 3, SIDE, SIDE) and clean.shape == (48, 3, SIDE, SIDE)
-    assert torch.equal(given, (given * 255).round() / 255) and given.min() >= 0 and given.max() <= 1
+    assert (
+        torch.equal(given, (given * 255).round() / 255)
+        and given.min() >= 0
+        and given.max() <= 1
+    )
     change = (given[:, 1] - clean).abs().mean((1, 2, 3))
     untouched = change == 0
     assert 2 <= untouched.sum() <= 20

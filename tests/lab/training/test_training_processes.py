@@ -34,11 +34,25 @@ EXACT = TrainingConfig(steps=1, precision="fp32")
 
 
 @contextmanager
-def endless_run(commands: Commands, folder: Path, *options: object) -> Iterator[Command]:
+def endless_run(
+    commands: Commands, folder: Path, *options: object
+) -> Iterator[Command]:
     """A training that is past its second step."""
     write_clips(folder)
-    config = write_config(folder, {"training": {"steps": 1_000_000, "validate_every": 1}})
-    train = ["--config", config, "-o", folder / "runs", "--threads", "1", "--device", "cpu", *options]
+    config = write_config(
+        folder, {"training": {"steps": 1_000_000, "validate_every": 1}}
+    )
+    train = [
+        "--config",
+        config,
+        "-o",
+        folder / "runs",
+        "--threads",
+        "1",
+        "--device",
+        "cpu",
+        *options,
+    ]
     command = commands.start("train", *train, before=SMALL_VALIDATION)
     try:
         yield command.until(lambda: "\nstep 2 " in command.said)
@@ -51,10 +65,14 @@ def tracebacks_of(command: Command) -> list[str]:
     when a signal reaches it in the middle of its work.
     """
     tracebacks = command.said.split("Traceback")[1:]
-    return [traceback for traceback in tracebacks if "resource_tracker.py" not in traceback]
+    return [
+        traceback for traceback in tracebacks if "resource_tracker.py" not in traceback
+    ]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
+@pytest.mark.skipif(
+    os.name == "nt", reason="needs a signal that can be sent to one process"
+)
 def test_ctrl_c_saves_a_checkpoint_and_ends_with_130(commands, tmp_path):
     with endless_run(commands, tmp_path) as command:
         command.send(signal.SIGINT)
@@ -67,7 +85,9 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_with_130(commands, tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.slow
-def test_a_signal_to_all_processes_of_a_run_saves_a_checkpoint_too(commands, tmp_path, number):
+def test_a_signal_to_all_processes_of_a_run_saves_a_checkpoint_too(
+    commands, tmp_path, number
+):
     with endless_run(commands, tmp_path, "--workers", "1") as command:
         os.killpg(command.pid, number)
         assert command.wait() == 130
@@ -75,21 +95,28 @@ def test_a_signal_to_all_processes_of_a_run_saves_a_checkpoint_too(commands, tmp
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs to find the processes of another one")
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="needs to find the processes of another one"
+)
 @pytest.mark.slow
-def test_a_run_whose_worker_is_killed_saves_a_checkpoint_with_a_warning(commands, tmp_path):
+def test_a_run_whose_worker_is_killed_saves_a_checkpoint_with_a_warning(
+    commands, tmp_path
+):
     with endless_run(commands, tmp_path, "--workers", "1") as command:
         os.kill(int(worker_of(command).name), signal.SIGKILL)
         assert command.wait() == 1
     printed = command.said
     assert (
-        "vidrestore: a process that makes batches has ended" in printed and "go on with --resume" in printed
+        "vidrestore: a process that makes batches has ended" in printed
+        and "go on with --resume" in printed
     )
     assert "Traceback" not in printed
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs to find the processes of another one")
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="needs to find the processes of another one"
+)
 @pytest.mark.slow
 def test_the_workers_of_a_run_that_is_killed_end_with_it(commands, tmp_path):
     with endless_run(commands, tmp_path, "--workers", "1") as command:
@@ -119,17 +146,32 @@ def is_worker(folder: Path, parent: int) -> bool:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can't be caught")
 @pytest.mark.slow
-def test_a_run_that_is_killed_and_resumed_ends_with_the_same_weights(commands, tmp_path):
-    settings = {"steps": 24, "checkpoint_minutes": 0.0, "schedule": "plateau", "patience": 1}
+def test_a_run_that_is_killed_and_resumed_ends_with_the_same_weights(
+    commands, tmp_path
+):
+    settings = {
+        "steps": 24,
+        "checkpoint_minutes": 0.0,
+        "schedule": "plateau",
+        "patience": 1,
+    }
     config = tiny_run(tmp_path, {"training": settings})
     expected = train(config, tmp_path / "whole", device="cpu")
     # other tests change the number of threads, and sums over parts are other sums
     threads = ["--threads", torch.get_num_threads(), "--device", "cpu"]
     command = commands.start(
-        "train", "--config", config.path, "-o", tmp_path / "killed", *threads, before=SMALL_VALIDATION
+        "train",
+        "--config",
+        config.path,
+        "-o",
+        tmp_path / "killed",
+        *threads,
+        before=SMALL_VALIDATION,
     )
     log = tmp_path / "killed" / "tiny.log.jsonl"
-    command.until(lambda: log.exists() and len(log.read_text().splitlines()) >= 9).kill()
+    command.until(
+        lambda: log.exists() and len(log.read_text().splitlines()) >= 9
+    ).kill()
     assert command.code == -signal.SIGKILL
     assert not (tmp_path / "killed" / "tiny.safetensors").exists()
     begins: list[int] = []
@@ -142,10 +184,16 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_same_weights(commands, t
     )
     assert 8 <= begins[0] < 24
     for name in ("tiny.safetensors", "tiny.best.safetensors"):
-        one, other = (load_model(path.parent / name).network.state_dict() for path in (resumed, expected))
+        one, other = (
+            load_model(path.parent / name).network.state_dict()
+            for path in (resumed, expected)
+        )
         assert all(torch.equal(tensor, other[part]) for part, tensor in one.items())
     both = [
-        [line.split('"seconds"')[0] for line in (tmp_path / run / "tiny.log.jsonl").read_text().splitlines()]
+        [
+            line.split('"seconds"')[0]
+            for line in (tmp_path / run / "tiny.log.jsonl").read_text().splitlines()
+        ]
         for run in ("whole", "killed")
     ]
     assert both[0] == both[1] and len(both[0]) == 24
@@ -198,7 +246,13 @@ def test_a_disk_that_is_full_stops_a_run_which_resumes_when_there_is_room(tmp_pa
         subprocess.run([*alone, mounted], check=True, capture_output=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         pytest.skip("needs a disk of its own: unshare and a tmpfs")
-    command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "tiny.toml"), str(tmp_path / "runs")]
+    command = [
+        sys.executable,
+        "-c",
+        FULL_DISK,
+        str(tmp_path / "tiny.toml"),
+        str(tmp_path / "runs"),
+    ]
     done = subprocess.run(
         [*alone, f"{mounted} && {shlex.join(command)}"],
         capture_output=True,
@@ -220,7 +274,10 @@ main()
 
 
 def losses(folder: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in (folder / "tiny.log.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)["loss"]
+        for line in (folder / "tiny.log.jsonl").read_text().splitlines()
+    ]
 
 
 def by_torchrun(folder: Path, arguments: list[str]) -> str:
@@ -230,10 +287,13 @@ def by_torchrun(folder: Path, arguments: list[str]) -> str:
     surroundings = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, *torchrun, str(folder / "two.py"), *arguments]
     with (folder / "said").open("w+") as said:
-        started = subprocess.Popen(command, env=surroundings, stderr=said, start_new_session=True)
+        started = subprocess.Popen(
+            command, env=surroundings, stderr=said, start_new_session=True
+        )
         try:
             started.wait(300)
-        finally:  # the processes of the run, too, which may wait for each other for hours
+        # the processes of the run, too, which may wait for each other for hours
+        finally:
             if started.poll() is None:
                 os.killpg(started.pid, signal.SIGKILL)
                 started.wait()
@@ -244,9 +304,19 @@ def by_torchrun(folder: Path, arguments: list[str]) -> str:
 
 
 @pytest.mark.slow
-def test_two_processes_stop_after_the_same_step_and_resume_to_the_weights_of_one(tmp_path):
+def test_two_processes_stop_after_the_same_step_and_resume_to_the_weights_of_one(
+    tmp_path,
+):
     config = tiny_run(tmp_path)
-    options = ["train", "--config", f"{tmp_path}/tiny.toml", "-o", f"{tmp_path}/two", "--device", "cpu"]
+    options = [
+        "train",
+        "--config",
+        f"{tmp_path}/tiny.toml",
+        "-o",
+        f"{tmp_path}/two",
+        "--device",
+        "cpu",
+    ]
     printed = by_torchrun(tmp_path, [*options, "--stop-after", "0"])
     assert re.findall(r"stopped: step (\d+) is in", printed) == ["1"]
     by_torchrun(tmp_path, [*options, "--resume"])
@@ -258,12 +328,16 @@ def test_two_processes_stop_after_the_same_step_and_resume_to_the_weights_of_one
 def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path):
     config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
     options = ["-o", f"{tmp_path}/two", "--device", "cpu"]
-    printed = by_torchrun(tmp_path, ["train", "--config", f"{tmp_path}/tiny.toml", *options])
-    assert len(re.findall(r"^step 0 of ", printed, re.MULTILINE)) == 1  # the second process is quiet
+    printed = by_torchrun(
+        tmp_path, ["train", "--config", f"{tmp_path}/tiny.toml", *options]
+    )
+    # the second process is quiet
+    assert len(re.findall(r"^step 0 of ", printed, re.MULTILINE)) == 1
     one = train(config, tmp_path / "one", device="cpu")
     assert losses(one.parent) == pytest.approx(losses(tmp_path / "two"), rel=1e-4)
     weights, expected = (
-        load_model(tmp_path / run / "tiny.safetensors").network.state_dict() for run in ("two", "one")
+        load_model(tmp_path / run / "tiny.safetensors").network.state_dict()
+        for run in ("two", "one")
     )
     for part, tensor in expected.items():
         torch.testing.assert_close(weights[part], tensor, rtol=2e-2, atol=2e-3)
@@ -273,8 +347,12 @@ def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path):
 def test_the_mean_loss_of_the_shares_is_the_loss_of_the_batch(tmp_path):
     network = Run(tiny_run(tmp_path), tmp_path, CPU).network
     clean = 255 * torch.rand(6, 20, 16)
-    parts = [batch_loss(network, clean, 20.0, 7, EXACT, Share(rank, 3)) for rank in range(3)]
-    torch.testing.assert_close(torch.stack(parts).mean(), batch_loss(network, clean, 20.0, 7, EXACT))
+    parts = [
+        batch_loss(network, clean, 20.0, 7, EXACT, Share(rank, 3)) for rank in range(3)
+    ]
+    torch.testing.assert_close(
+        torch.stack(parts).mean(), batch_loss(network, clean, 20.0, 7, EXACT)
+    )
     assert len({float(part.detach()) for part in parts}) == 3
 
 
@@ -295,7 +373,9 @@ def test_only_the_first_process_writes(tmp_path):
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_a_process_whose_first_one_has_ended_before_the_data_was_there_is_an_error(tmp_path, monkeypatch):
+def test_a_process_whose_first_one_has_ended_before_the_data_was_there_is_an_error(
+    tmp_path, monkeypatch
+):
     def barrier() -> None:
         raise RuntimeError("Connection closed by peer")
 
@@ -306,7 +386,9 @@ def test_a_process_whose_first_one_has_ended_before_the_data_was_there_is_an_err
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_first_process_saves_a_checkpoint_when_another_one_ends(tmp_path, monkeypatch, rank):
+def test_the_first_process_saves_a_checkpoint_when_another_one_ends(
+    tmp_path, monkeypatch, rank
+):
     calls: list[torch.Tensor] = []
 
     def all_reduce(tensor: torch.Tensor) -> None:
@@ -318,7 +400,8 @@ def test_the_first_process_saves_a_checkpoint_when_another_one_ends(tmp_path, mo
     monkeypatch.setattr(distributed, "barrier", lambda: None)
     run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU, ProcessGroup(Share(rank, 2)))
     with pytest.raises(
-        LostError, match=r"another process of this training has ended \(Connection closed by peer\)"
+        LostError,
+        match=r"another process of this training has ended \(Connection closed by peer\)",
     ):
         run.train(lambda event: None)
     assert run.checkpoint.exists() == (rank == 0)
@@ -327,4 +410,6 @@ def test_the_first_process_saves_a_checkpoint_when_another_one_ends(tmp_path, mo
         saved.load_checkpoint()
         assert saved.step == 3
         for part, tensor in saved.network.state_dict().items():
-            torch.testing.assert_close(tensor, run.network.state_dict()[part], rtol=0, atol=0)
+            torch.testing.assert_close(
+                tensor, run.network.state_dict()[part], rtol=0, atol=0
+            )

@@ -18,8 +18,20 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.lab.commands.train_commands import describe, steps_of
 from vidrestore.lab.training.learner import learning_rate
 from vidrestore.lab.training.loop import train
-from vidrestore.lab.training.run_records import POINTS, CsvLog, StepLog, thinned, training_plot
-from vidrestore.lab.training.training_events import Began, Event, Reached, Stepped, Validated
+from vidrestore.lab.training.run_records import (
+    POINTS,
+    CsvLog,
+    StepLog,
+    thinned,
+    training_plot,
+)
+from vidrestore.lab.training.training_events import (
+    Began,
+    Event,
+    Reached,
+    Stepped,
+    Validated,
+)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -42,12 +54,17 @@ def begun(path: Path, step: int) -> StepLog:
 def test_a_run_leaves_a_line_per_step(trained):
     written = lines(trained.folder / "tiny.log.jsonl")
     assert [line["step"] for line in written] == list(range(1, 13))
-    assert all(set(line) == {"step", "loss", "learning_rate", "gradient_norm", "seconds"} for line in written)
+    assert all(
+        set(line) == {"step", "loss", "learning_rate", "gradient_norm", "seconds"}
+        for line in written
+    )
     assert [line["learning_rate"] for line in written] == [
         learning_rate(step, trained.config.training) for step in range(12)
     ]
     assert all(line["loss"] > 0 and line["gradient_norm"] > 0 for line in written)
-    assert [line["seconds"] for line in written] == sorted(line["seconds"] for line in written)
+    assert [line["seconds"] for line in written] == sorted(
+        line["seconds"] for line in written
+    )
 
 
 def test_a_resumed_run_cuts_records_beyond_its_checkpoint(tmp_path):
@@ -79,18 +96,27 @@ def test_a_resumed_run_cuts_records_beyond_its_checkpoint(tmp_path):
 )
 def test_lines_that_are_none_of_ours_end_the_log(tmp_path, rubbish):
     path = tmp_path / "log.jsonl"
-    path.write_text('{"step": 1, "loss": 2.0}\n' + rubbish + '{"step": 2, "loss": 2.0}\n')
+    path.write_text(
+        '{"step": 1, "loss": 2.0}\n' + rubbish + '{"step": 2, "loss": 2.0}\n'
+    )
     log = begun(path, 9)
     log.close()
-    assert (list(log.steps), list(log.losses), len(path.read_text().splitlines())) == ([1], [2.0], 1)
+    assert (list(log.steps), list(log.losses), len(path.read_text().splitlines())) == (
+        [1],
+        [2.0],
+        1,
+    )
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="needs a device that is always full"
+)
 def test_a_log_that_can_not_be_written_is_named(tmp_path):
     log = begun(tmp_path / "log.jsonl", 0)
     log._stream = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     with pytest.raises(
-        CheckpointError, match="log.jsonl: can't be written .No space left on device.; free some space"
+        CheckpointError,
+        match="log.jsonl: can't be written .No space left on device.; free some space",
     ):
         log(stepped(1))
     with pytest.raises(CheckpointError, match="can't be written"):
@@ -111,11 +137,17 @@ def test_the_table_has_the_values_of_the_log_and_is_cut_like_it(trained, tmp_pat
         with path.open("a") as stream:
             stream.write("4,0.2")  # killed in the middle of a line
     rows = list(csv.DictReader(path.read_text().splitlines()[:4]))
-    assert [(row["step"], row["loss"]) for row in rows] == [("1", ""), ("2", "2.0"), ("3", "3.0")]
+    assert [(row["step"], row["loss"]) for row in rows] == [
+        ("1", ""),
+        ("2", "2.0"),
+        ("3", "3.0"),
+    ]
     assert path.read_text().endswith("\n4,0.2")
 
 
-def test_tensorboard_that_is_not_installed_is_an_error_that_names_the_package(tmp_path, monkeypatch):
+def test_tensorboard_that_is_not_installed_is_an_error_that_names_the_package(
+    tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(OptionError, match=r'pip install "vidrestore\[tensorboard\]"'):
@@ -129,7 +161,9 @@ def test_tensorboard_gets_every_step_and_validation(tmp_path):
     train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
     events = EventAccumulator(str(tmp_path / "runs" / "tiny.tensorboard"))
     events.Reload()
-    assert [event.step for event in events.Scalars("training/loss")] == list(range(1, 13))
+    assert [event.step for event in events.Scalars("training/loss")] == list(
+        range(1, 13)
+    )
     assert [event.step for event in events.Scalars("held out/PSNR 20.0")] == [5, 10, 12]
 
 
@@ -141,10 +175,13 @@ def test_the_picture_shows_loss_and_figures_of_all_steps(trained):
     space = "{http://www.w3.org/2000/svg}"
     loss, held_out = root.iter(f"{space}polyline")
     losses = [line["loss"] for line in lines(trained.folder / "tiny.log.jsonl")]
-    assert [float(value) for value in loss.attrib["data-values"].split()] == pytest.approx(
-        [math.log10(value) for value in losses], abs=1e-3
-    )
-    assert (held_out.attrib["data-name"], len(held_out.attrib["data-values"].split())) == ("20", 3)
+    assert [
+        float(value) for value in loss.attrib["data-values"].split()
+    ] == pytest.approx([math.log10(value) for value in losses], abs=1e-3)
+    assert (
+        held_out.attrib["data-name"],
+        len(held_out.attrib["data-values"].split()),
+    ) == ("20", 3)
     first, *_, last = held_out.attrib["points"].split()
     assert float(last.split(",")[0]) == max(
         float(point.split(",")[0]) for point in loss.attrib["points"].split()
@@ -162,7 +199,9 @@ def test_a_long_loss_is_thinned_to_means():
 
 def test_a_picture_needs_neither_a_loss_nor_finite_figures():
     for psnr in (30.0, math.inf):
-        root = ElementTree.fromstring(training_plot("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
+        root = ElementTree.fromstring(
+            training_plot("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}])
+        )
         assert "a & b" in "".join(root.itertext())
 
 
@@ -188,10 +227,15 @@ def test_a_terminal_shows_a_bar_and_a_line_per_validation(monkeypatch, capsys):
         listener(Validated(5, 2.0, 0.25, {20.0: 31.5}, best=True))
         bar.progress.refresh()
     shown = re.sub("\x1b\\[[^a-zA-Z]*[a-zA-Z]", "", capsys.readouterr().err)
-    assert "loading" in shown and "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
+    assert (
+        "loading" in shown
+        and "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
+    )
     assert "making the first batches" in shown
     assert "5/10, loss 0.2500, rate 0.001, 2.0 s left" in shown
-    assert "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
+    assert (
+        "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
+    )
 
 
 def test_only_data_that_are_held_out_are_called_so(tmp_path):
@@ -203,4 +247,8 @@ def test_only_data_that_are_held_out_are_called_so(tmp_path):
         on_event=events.append,
     )
     (first, *_) = (describe(event) for event in events if isinstance(event, Validated))
-    assert first is not None and "training data  sigma" in first and "held out" not in first
+    assert (
+        first is not None
+        and "training data  sigma" in first
+        and "held out" not in first
+    )

@@ -21,7 +21,10 @@ CPU = torch.device("cpu")
 
 
 def patch_run(folder: Path, training: dict[str, Any]) -> RunConfig:
-    return tiny_run(folder, SENSING | {"training": SENSING["training"] | {"sigma": [3.0]} | training})
+    return tiny_run(
+        folder,
+        SENSING | {"training": SENSING["training"] | {"sigma": [3.0]} | training},
+    )
 
 
 def batch_of(kind: str) -> tuple[Any, ...]:
@@ -37,16 +40,27 @@ def configured(kind: str, folder: Path, **training: Any) -> RunConfig:
     training |= {"batch": 8, "precision": "fp32", "warmup": 0}
     if kind == "groups":
         return patch_run(folder, training)
-    return pair_run(folder, training=training) if kind == "pairs" else clip_run(folder, training=training)
+    return (
+        pair_run(folder, training=training)
+        if kind == "pairs"
+        else clip_run(folder, training=training)
+    )
 
 
 def gradients(network: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: part.grad for name, part in network.named_parameters() if part.grad is not None}
+    return {
+        name: part.grad
+        for name, part in network.named_parameters()
+        if part.grad is not None
+    }
 
 
 @pytest.mark.parametrize("kind", ["groups", "pairs", "clips"])
 def test_a_batch_in_parts_has_the_loss_and_gradients_of_the_whole(tmp_path, kind):
-    whole, parts = (Run(configured(kind, tmp_path, accumulate=count), tmp_path, CPU) for count in (1, 4))
+    whole, parts = (
+        Run(configured(kind, tmp_path, accumulate=count), tmp_path, CPU)
+        for count in (1, 4)
+    )
     losses = [part.update(*batch_of(kind)).item() for part in (whole, parts)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     expected = gradients(whole.network)
@@ -57,7 +71,10 @@ def test_a_batch_in_parts_has_the_loss_and_gradients_of_the_whole(tmp_path, kind
 
 def test_parts_of_a_processes_share_are_the_batch_once(tmp_path):
     run = Run(configured("groups", tmp_path), tmp_path, CPU, ProcessGroup(Share(1, 2)))
-    shares = [objective.share.of(8) for objective, _ in run.learner.objective.parts(batch_of("groups"), 2)]
+    shares = [
+        objective.share.of(8)
+        for objective, _ in run.learner.objective.parts(batch_of("groups"), 2)
+    ]
     assert shares == [slice(4, 6), slice(6, 8)]
 
 
@@ -78,18 +95,34 @@ def saved_bytes(run: Run, batch: tuple[Any, ...]) -> int:
 
 
 @pytest.mark.parametrize(("kind", "share"), [("pairs", 0.6), ("clips", 0.9)])
-def test_recomputed_activations_give_the_same_bits_from_less_memory(tmp_path, kind, share):
-    model = {} if kind == "pairs" else {"model": dict.fromkeys(("layers", "shared", "keys", "hidden"), None)}
+def test_recomputed_activations_give_the_same_bits_from_less_memory(
+    tmp_path, kind, share
+):
+    model = (
+        {}
+        if kind == "pairs"
+        else {"model": dict.fromkeys(("layers", "shared", "keys", "hidden"), None)}
+    )
     if kind == "clips":
         model["model"] |= RELEASED | {"propagation": 2}
         model["data"] = {"crop": 64, "frames": 2}
         runs = [
-            Run(clip_run(tmp_path, **model, training={"recompute": value}), tmp_path, CPU)
+            Run(
+                clip_run(tmp_path, **model, training={"recompute": value}),
+                tmp_path,
+                CPU,
+            )
             for value in (False, True)
         ]
-        batch: tuple[Any, ...] = torch.rand(1, 2, 3, 64, 64), torch.rand(1, 2, 3, 256, 256)
+        batch: tuple[Any, ...] = (
+            torch.rand(1, 2, 3, 64, 64),
+            torch.rand(1, 2, 3, 256, 256),
+        )
     else:
-        runs = [Run(configured(kind, tmp_path, recompute=value), tmp_path, CPU) for value in (False, True)]
+        runs = [
+            Run(configured(kind, tmp_path, recompute=value), tmp_path, CPU)
+            for value in (False, True)
+        ]
         batch = batch_of(kind)
     plain, recomputing = runs
     assert saved_bytes(recomputing, batch) < share * saved_bytes(plain, batch)
@@ -97,31 +130,46 @@ def test_recomputed_activations_give_the_same_bits_from_less_memory(tmp_path, ki
         assert torch.equal(plain.update(*batch), recomputing.update(*batch))
     state = recomputing.network.state_dict()
     assert state.keys() == plain.network.state_dict().keys()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in plain.network.state_dict().items())
+    assert all(
+        torch.equal(tensor, state[name])
+        for name, tensor in plain.network.state_dict().items()
+    )
 
 
 def test_what_a_network_can_not_make_use_of_is_refused(tmp_path):
     for name in ("recompute", "compile"):
-        with pytest.raises(ConfigError, match=f"training.{name} is not for this .model.; remove it"):
+        with pytest.raises(
+            ConfigError, match=f"training.{name} is not for this .model.; remove it"
+        ):
             Run(configured("groups", tmp_path, **{name: True}), tmp_path, CPU)
-    with pytest.raises(ConfigError, match="compile must be false where recompute is true"):
+    with pytest.raises(
+        ConfigError, match="compile must be false where recompute is true"
+    ):
         configured("pairs", tmp_path, recompute=True, compile=True)
-    with pytest.raises(ConfigError, match=r"divided among 1 processes and 3 parts each .*a multiple of 3"):
+    with pytest.raises(
+        ConfigError,
+        match=r"divided among 1 processes and 3 parts each .*a multiple of 3",
+    ):
         Run(configured("pairs", tmp_path, accumulate=3), tmp_path, CPU)
 
 
 @pytest.mark.slow
-def test_a_network_that_torch_compile_translates_trains_as_the_plain_one(tmp_path, monkeypatch):
+def test_a_network_that_torch_compile_translates_trains_as_the_plain_one(
+    tmp_path, monkeypatch
+):
     """Traced as for a GPU, but not made into C++, which would take minutes."""
     compiled_forms = []
 
     def traced(network: nn.Module) -> None:
         compiled_forms.append(network)
-        network._compiled_call_impl = torch.compile(network._call_impl, backend="aot_eager")
+        network._compiled_call_impl = torch.compile(
+            network._call_impl, backend="aot_eager"
+        )
 
     monkeypatch.setattr(nn.Module, "compile", traced)
     plain, compiled = (
-        Run(configured("pairs", tmp_path, compile=value), tmp_path, CPU) for value in (False, True)
+        Run(configured("pairs", tmp_path, compile=value), tmp_path, CPU)
+        for value in (False, True)
     )
     for _ in range(2):
         losses = [part.update(*batch_of("pairs")).item() for part in (plain, compiled)]
@@ -181,7 +229,9 @@ def test_batches_move_to_the_device_unchanged():
 def test_a_gpu_gets_its_share_of_the_cores_as_workers(monkeypatch):
     monkeypatch.setattr("vidrestore.working.available_cores", lambda: 64)
     assert train_commands.usual_workers("cpu") == 0
-    monkeypatch.setattr("vidrestore.restorers.devices.torch_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(
+        "vidrestore.restorers.devices.torch_device", lambda name: torch.device("cuda")
+    )
     counts = []
     for processes in ("1", "8", "32", "64"):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)

@@ -22,7 +22,10 @@ from vidrestore.weights import load_model, read_card
 
 TASKS = ["deblur", "derain", "desnow"]
 BRIGHTER = {"rain": 0.2, "snow": -0.2}  # what these degradations are for this test
-RUN: dict[str, dict[str, Any]] = {"model": {"tasks": TASKS}, "data": {"degradations": ["rain", "snow"]}}
+RUN: dict[str, dict[str, Any]] = {
+    "model": {"tasks": TASKS},
+    "data": {"degradations": ["rain", "snow"]},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -39,21 +42,31 @@ class Greys:
 
     still_share = 0.0
 
-    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+    def rgb_crop(
+        self,
+        rng: np.random.Generator,
+        side: int,
+        frames: int,
+        widest: int | None = None,
+    ) -> Tensor:
         return torch.from_numpy(rng.uniform(0.4, 0.6, (frames, 3, side, side))).float()
 
     def shots(self) -> Any:
         yield self.shot(0)
 
     def shot(self, number: int) -> Any:
-        greys = torch.randint(120, 140, (3, 1, 40, 40), generator=torch.Generator().manual_seed(1))
+        greys = torch.randint(
+            120, 140, (3, 1, 40, 40), generator=torch.Generator().manual_seed(1)
+        )
         coding = PixelFormat("gbrp", "rgb", 8, 0, 0), ColourTags(matrix=0, range=2)
         return shot_of(Path("grey"), False, tuple(greys.to(torch.uint8)), coding)
 
 
 def source(tasks: list[str], **shares: float) -> PairSource:
     settings = {"untouched": 0.0, "combined": 0.0, "recompressed": 0.0} | shares
-    config = PairDataConfig("clips", degradations=("rain", "snow"), crop=SIDE, **settings)
+    config = PairDataConfig(
+        "clips", degradations=("rain", "snow"), crop=SIDE, **settings
+    )
     return PairSource(Greys(), config, 3, tasks)
 
 
@@ -61,17 +74,23 @@ def test_a_crop_comes_with_the_task_of_its_degradation():
     degraded, clean, tasks = source(TASKS).batch(0, 12)
     changes = (degraded - clean).mean((1, 2, 3))
     assert set(tasks.tolist()) == {1, 2} and tasks.dtype == torch.long
-    torch.testing.assert_close(changes, torch.where(tasks == 1, 0.2, -0.2), atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        changes, torch.where(tasks == 1, 0.2, -0.2), atol=0.01, rtol=0
+    )
 
 
 def test_a_crop_that_is_left_as_it_is_keeps_the_task_that_was_drawn():
     degraded, clean, tasks = source(TASKS, untouched=1.0).batch(0, 12)
-    assert torch.equal(degraded, clean) and torch.equal(tasks, source(TASKS).batch(0, 12)[2])
+    assert torch.equal(degraded, clean) and torch.equal(
+        tasks, source(TASKS).batch(0, 12)[2]
+    )
 
 
 def test_without_tasks_the_same_crops_come_alone():
     plain, tasked = source([]).batch(1, 4), source(TASKS).batch(1, 4)
-    assert len(plain) == 2 and all(torch.equal(*parts) for parts in zip(plain, tasked[:2], strict=True))
+    assert len(plain) == 2 and all(
+        torch.equal(*parts) for parts in zip(plain, tasked[:2], strict=True)
+    )
 
 
 class Undoing(nn.Module):
@@ -97,14 +116,26 @@ def test_held_out_crops_are_measured_by_the_task_of_their_degradation():
 def test_a_network_that_knows_its_task_learns_opposite_ones(tmp_path):
     events = RecordedEvents()
     config = pair_run(
-        tmp_path, **RUN, training={"steps": 20, "validate_every": 20, "loss": "psnr", "learning_rate": 0.01}
+        tmp_path,
+        **RUN,
+        training={
+            "steps": 20,
+            "validate_every": 20,
+            "loss": "psnr",
+            "learning_rate": 0.01,
+        },
     )
     path = train(config, tmp_path / "runs", device="cpu", on_event=events)
     last = events[-1]
     assert all(last.psnr[name] > last.before[name] + 1 for name in BRIGHTER)
     assert read_card(path).config["tasks"] == TASKS
-    vectors = [part.vectors for part in load_model(path).network.modules() if isinstance(part, TaskVectors)]
-    assert all(not part[0].any() and part[1:].any() for part in vectors)  # no crop was blurred
+    vectors = [
+        part.vectors
+        for part in load_model(path).network.modules()
+        if isinstance(part, TaskVectors)
+    ]
+    # no crop was blurred
+    assert all(not part[0].any() and part[1:].any() for part in vectors)
 
 
 def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_path):
@@ -115,17 +146,26 @@ def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_
     expected = load_model(given).network.state_dict()
     for network in (run.network, run.learner.average):
         state = network.state_dict()
-        assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
-        assert not any(tensor.any() for name, tensor in state.items() if name not in expected)
+        assert all(
+            torch.equal(state[name], tensor) for name, tensor in expected.items()
+        )
+        assert not any(
+            tensor.any() for name, tensor in state.items() if name not in expected
+        )
     tasked = run.save_weights()
     with pytest.raises(CheckpointError, match="but the configuration asks for"):
         Run(plain, tmp_path, torch.device("cpu")).initialise_from(tasked)
 
 
 def test_a_degradation_whose_task_is_missing_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"tiny.toml: \[model\] tasks lacks dehaze, for data.degradations"):
+    with pytest.raises(
+        ConfigError,
+        match=r"tiny.toml: \[model\] tasks lacks dehaze, for data.degradations",
+    ):
         Run(
-            pair_run(tmp_path, model=RUN["model"], data={"degradations": ["rain", "haze"]}),
+            pair_run(
+                tmp_path, model=RUN["model"], data={"degradations": ["rain", "haze"]}
+            ),
             tmp_path,
             torch.device("cpu"),
         )

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def evaluate(
     videos: Annotated[
-        list[Path] | None, typer.Argument(metavar="VIDEO...", help="Videos for --reference.")
+        list[Path] | None,
+        typer.Argument(metavar="VIDEO...", help="Videos for --reference."),
     ] = None,
     suite: Annotated[
         str | None,
@@ -33,24 +34,43 @@ def evaluate(
     reference: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Clean video to compare with: PSNR, SSIM, and VMAF if FFmpeg has it."
+            metavar="FILE",
+            help="Clean video to compare with: PSNR, SSIM, and VMAF if FFmpeg has it.",
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Training configuration that names the held-out clips."),
+        typer.Option(
+            metavar="FILE", help="Training configuration that names the held-out clips."
+        ),
     ] = None,
     weights: Annotated[
         list[str] | None,
-        typer.Option(metavar="[SET=]NAME|FILE", help="Weights, for one test set or all; repeatable."),
+        typer.Option(
+            metavar="[SET=]NAME|FILE",
+            help="Weights, for one test set or all; repeatable.",
+        ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the test data.")] = None,
-    systems: Annotated[str, typer.Option(metavar="A,B", help="Rows of the table; default: all.")] = "",
-    sets: Annotated[str, typer.Option(metavar="A,B", help="Test sets of the table; default: all.")] = "",
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table as CSV.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the test data.")
+    ] = None,
+    systems: Annotated[
+        str, typer.Option(metavar="A,B", help="Rows of the table; default: all.")
+    ] = "",
+    sets: Annotated[
+        str, typer.Option(metavar="A,B", help="Test sets of the table; default: all.")
+    ] = "",
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table as CSV.")
+    ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one page with table, pictures and curves.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write one page with table, pictures and curves."
+        ),
     ] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -75,7 +95,11 @@ def evaluate(
         return
     if threads:
         torch.set_num_threads(threads)
-    files = {kind: path for kind, path in (("json", json), ("csv", csv), ("html", html)) if path is not None}
+    files = {
+        kind: path
+        for kind, path in (("json", json), ("csv", csv), ("html", html))
+        if path is not None
+    }
     # an output may not be a file that is read
     read: list[str | Path] = [*(videos or ()), *filter(None, (reference, config))]
     read += [weight.rpartition("=")[2] for weight in weights or ()]
@@ -103,7 +127,9 @@ def evaluate(
         )
 
 
-def _check_place(path: Path, kind: str, read: Iterable[str | Path], overwrite: bool) -> None:
+def _check_place(
+    path: Path, kind: str, read: Iterable[str | Path], overwrite: bool
+) -> None:
     """Refuse a bad output file before an hour of measuring, and a video as in `--json a.mp4 b.mp4`."""
     from vidrestore.files.atomic import check_output
 
@@ -151,12 +177,18 @@ def _cells(result: Result) -> list[list[str]]:
     for row in result.rows:
         values = []
         for metric in result.metrics:
-            values += [_number(metric, part.get(metric)) for part in (row.measured, row.reference)]
+            values += [
+                _number(metric, part.get(metric))
+                for part in (row.measured, row.reference)
+            ]
         rows.append([row.system, row.weights, row.on, *values, row.verdict])
     # a column stays if any row has a text in it
-    used = [any(column) for column in zip(*rows[1:], strict=True)] or [False] * len(rows[0])
+    used = [any(column) for column in zip(*rows[1:], strict=True)] or [False] * len(
+        rows[0]
+    )
     for index, heading in enumerate(rows[0][1:]):
-        used[index] |= used[index + 1] and heading == result.against  # a value needs the metric's name
+        # a value needs the metric's name
+        used[index] |= used[index + 1] and heading == result.against
     return [list(compress(row, used)) for row in rows]
 
 

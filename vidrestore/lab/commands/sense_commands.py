@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 
 @with_options()
 def sense(
-    source: Annotated[str, typer.Argument(metavar="IN", help="Video, or - for a y4m pipe.")],
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Video, or - for a y4m pipe.")
+    ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT.safetensors", help="File for the measurements.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT.safetensors",
+            help="File for the measurements.",
+        ),
     ],
     options: SenseOptions,
     json: Json = False,
@@ -42,10 +50,16 @@ def sense(
 @with_options()
 def recover(
     source: Annotated[
-        str, typer.Argument(metavar="IN.safetensors", help="File that `vidrestore sense` wrote.")
+        str,
+        typer.Argument(
+            metavar="IN.safetensors", help="File that `vidrestore sense` wrote."
+        ),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT", help="Video to write, or - for a y4m pipe.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="Video to write, or - for a y4m pipe."
+        ),
     ],
     options: RecoverOptions,
     json: Json = False,
@@ -64,8 +78,12 @@ def recover(
     _run(partial(recover, output=output, options=options), source, json, quiet)
 
 
-def _run(work: Callable[..., Summary], source: str, json: bool, quiet: bool) -> NoReturn:
+def _run(
+    work: Callable[..., Summary], source: str, json: bool, quiet: bool
+) -> NoReturn:
     """Measure or recover one video, and exit with the code."""
     with listening(json, quiet) as on_event:
-        code = run_each([source], lambda path: work(path, on_event=on_event).exit_code, on_event)
+        code = run_each(
+            [source], lambda path: work(path, on_event=on_event).exit_code, on_event
+        )
     raise typer.Exit(code)

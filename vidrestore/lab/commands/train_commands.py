@@ -42,37 +42,59 @@ def _finite(gigabytes: float | None) -> float | None:
 
 def train(
     config: Annotated[
-        Path, typer.Option(metavar="FILE", help="TOML file that describes the run; see examples/train.")
+        Path,
+        typer.Option(
+            metavar="FILE", help="TOML file that describes the run; see examples/train."
+        ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for weights and checkpoints.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder for weights and checkpoints."
+        ),
     ] = Path("runs"),
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue from the checkpoint in the output folder, if there is one."),
+        typer.Option(
+            "--resume",
+            help="Continue from the checkpoint in the output folder, if there is one.",
+        ),
     ] = False,
     init: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME|FILE", help="Start from these weights; repeatable, for other parts."),
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Start from these weights; repeatable, for other parts.",
+        ),
     ] = None,
     stop_after: Annotated[
         float | None,
-        typer.Option(min=0, metavar="SECONDS", help="End by then with a checkpoint, to --resume."),
+        typer.Option(
+            min=0, metavar="SECONDS", help="End by then with a checkpoint, to --resume."
+        ),
     ] = None,
     device: Device = "auto",
     threads: Threads = 0,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of your videos and photos, or of FILE's dataset."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder of your videos and photos, or of FILE's dataset.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override a value of FILE: --set training.steps=1000."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a value of FILE: --set training.steps=1000.",
         ),
     ] = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")
+        bool,
+        typer.Option(
+            "--print-config", help="Print the whole configuration, defaults included."
+        ),
     ] = False,
     workers: Annotated[
         int | None,
@@ -87,7 +109,8 @@ def train(
     cache: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder for decoded clips and photos; by default in the user's cache."
+            metavar="DIR",
+            help="Folder for decoded clips and photos; by default in the user's cache.",
         ),
     ] = None,
     cache_gb: Annotated[
@@ -101,13 +124,23 @@ def train(
         ),
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Skip damaged clips and photos instead of failing.")
+        bool,
+        typer.Option(
+            "--skip-bad", help="Skip damaged clips and photos instead of failing."
+        ),
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard, too, an optional package.")
+        bool,
+        typer.Option(
+            "--tensorboard",
+            help="Write logs for TensorBoard, too, an optional package.",
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Run one step of everything in a temporary folder.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Run one step of everything in a temporary folder."
+        ),
     ] = False,
 ) -> None:
     """Train a network as a file describes, and write its weights.
@@ -159,13 +192,17 @@ def train(
         show(str(path))
 
 
-def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, workers: int) -> Reading:
+def _reading(
+    cache: Path | None, gigabytes: float | None, skip_bad: bool, workers: int
+) -> Reading:
     from vidrestore.files.user_folders import user_folder
     from vidrestore.lab.training.data.decoded import DISK_CACHE_BYTES
     from vidrestore.lab.training.data.sources import Reading
 
     limit = DISK_CACHE_BYTES if gigabytes is None else int(1e9 * gigabytes)
-    return Reading((cache or user_folder("cache")) if limit else None, limit, skip_bad, workers)
+    return Reading(
+        (cache or user_folder("cache")) if limit else None, limit, skip_bad, workers
+    )
 
 
 def usual_workers(device: str) -> int:
@@ -182,11 +219,17 @@ def usual_workers(device: str) -> int:
     return max(1, min(MOST_WORKERS, available_cores() // processes - 1))
 
 
-def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
+def _rehearse(
+    recipe: RunConfig, init: list[str] | None, device: str, reading: Reading
+) -> None:
     from vidrestore.lab.training.dry_run import memory_used, rehearse
 
-    reading = replace(reading, notice=lambda text: print_line(f"vidrestore: {text}", sys.stderr))
-    for description, seconds in rehearse(recipe, init=init or (), device=device, reading=reading):
+    reading = replace(
+        reading, notice=lambda text: print_line(f"vidrestore: {text}", sys.stderr)
+    )
+    for description, seconds in rehearse(
+        recipe, init=init or (), device=device, reading=reading
+    ):
         show(f"{seconds:7.2f} s  {description}")
     left = f" but decoded videos in {reading.cache}" if reading.cache else ""
     show(f"at most {memory_used()}; nothing was kept{left}")
@@ -233,7 +276,11 @@ def steps_of(bar: Bar) -> Listener:
         nonlocal stage, text, done, total
         match event:
             case Began():
-                done, total, text = event.step, event.steps, f"{event.step}/{event.steps}"
+                done, total, text = (
+                    event.step,
+                    event.steps,
+                    f"{event.step}/{event.steps}",
+                )
             case Reached():
                 stage = TRAINING_STAGES[event.stage]
             case Stepped():
@@ -255,13 +302,17 @@ def describe(event: Event) -> str | None:
     match event:
         case Began():
             origin = event.checkpoint or "the beginning: no checkpoint yet"
-            return f"step {event.step} of {event.steps}, on {event.device}, from {origin}"
+            return (
+                f"step {event.step} of {event.steps}, on {event.device}, from {origin}"
+            )
         case Validated():
             where = "held out" if event.held_out else "training data"
             line = f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  {where}"
             for name, psnr in event.psnr.items():
                 label = name if isinstance(name, str) else f"sigma {name:g}"
-                before = f" (given {event.before[name]:.2f})" if name in event.before else ""
+                before = (
+                    f" (given {event.before[name]:.2f})" if name in event.before else ""
+                )
                 line += f"  {label}: {psnr:.2f} dB{before}"
             return line + ("  best so far" if event.best else "")
         case Interrupted():

@@ -7,15 +7,25 @@ every machine. Still objects are the same in every frame, rain and snow continue
 from frame to frame.
 """
 
-from vidrestore.lab.degrade.added_noise import add_gaussian_noise, camera_noise, white_noise
-from vidrestore.lab.degrade.blur import average_exposures, blur, gaussian_blurred, motion
+from vidrestore.lab.degrade.added_noise import (
+    add_gaussian_noise,
+    camera_noise,
+    white_noise,
+)
+from vidrestore.lab.degrade.blur import (
+    average_exposures,
+    blur,
+    gaussian_blurred,
+    motion,
+)
 from vidrestore.lab.degrade.haze import add_haze, haze
 from vidrestore.lab.degrade.moving_objects import add_moving_objects
 from vidrestore.lab.degrade.per_sample import Degradation, of_one_clip
 from vidrestore.lab.degrade.resize import imresize
 from vidrestore.lab.degrade.weather import add_rain, add_snow, rain, snow
 
-BATCHED: dict[str, Degradation] = {  # in physical order: from the scene through the lens to the sensor
+# in physical order: from the scene through the lens to the sensor
+BATCHED: dict[str, Degradation] = {
     "haze": haze,
     "rain": rain,
     "snow": snow,

@@ -16,16 +16,22 @@ from vidrestore.lab.degrade.counters import Counters, constants
 from vidrestore.lab.degrade.per_sample import Rows, changed, in_turn, of_sample
 from vidrestore.pixels.linear_light import from_light, to_light
 
-SHOT = (3e-4, 1.2e-2)  # variance of the noise at white, for light in [0, 1], log-uniform
-READ = (0.7, 8.0)  # standard deviation of the readout in electrons; white has 1 / shot of them
-GREEN_BEND, GREEN_FOLLOW = (0.4, 1.0), (0.6, 1.0)  # the camera's demosaicing; see `demosaiced`
-ROW_NOISE = (0.0, 0.3)  # standard deviation of noise common to a row, relative to each pixel's own
+# variance of the noise at white, for light in [0, 1], log-uniform
+SHOT = (3e-4, 1.2e-2)
+# standard deviation of the readout in electrons; white has 1 / shot of them
+READ = (0.7, 8.0)
+# the camera's demosaicing; see `demosaiced`
+GREEN_BEND, GREEN_FOLLOW = (0.4, 1.0), (0.6, 1.0)
+# standard deviation of noise common to a row, relative to each pixel's own
+ROW_NOISE = (0.0, 0.3)
 
 DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
-CHROMA_SHARE = 0.15  # share of clips with coarse chroma noise, as after a camera's denoising
+# share of clips with coarse chroma noise, as after a camera's denoising
+CHROMA_SHARE = 0.15
 CHROMA_SIGMA = (0.008, 0.05)  # its standard deviation in display values
 CHROMA_GRAIN = (2, 9)  # its grain size in pixels, down and across
-WHITE_SIGMA = (3 / 255, 60 / 255)  # standard deviation of white noise in display values, log-uniform
+# standard deviation of white noise in display values, log-uniform
+WHITE_SIGMA = (3 / 255, 60 / 255)
 
 
 def add_gaussian_noise(
@@ -51,7 +57,9 @@ def add_gaussian_noise(
     # a generator of its own, or a shared one
     if isinstance(generator, int):
         generator = torch.Generator().manual_seed(generator)
-    noise = torch.randn(samples.shape, generator=generator, device=generator.device).to(samples.device)
+    noise = torch.randn(samples.shape, generator=generator, device=generator.device).to(
+        samples.device
+    )
     noisy = noise.mul_(sigma * 2 ** (depth - 8)).add_(samples.to(torch.float32))
     if clip_and_round:
         noisy = noisy.round_().clamp_(0, 2**depth - 1)
@@ -89,11 +97,17 @@ def white_noise(clips: Tensor, draw: Counters) -> Tensor:
         luma = noise[rows, :, :1]
         chroma = noise[rows, :, 1:]
         halves = chroma[..., : -(-height // 2), : -(-width // 2)].flatten(0, 1)
-        blue, red = F.interpolate(halves, (height, width), mode="bilinear").view_as(chroma).split(1, 2)
+        blue, red = (
+            F.interpolate(halves, (height, width), mode="bilinear")
+            .view_as(chroma)
+            .split(1, 2)
+        )
         return luma + colours(blue, red)
 
     noise = changed(noise, draw.chance(0.5), as_stored)
-    return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE_SIGMA))).clamp_(0, 1)
+    return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE_SIGMA))).clamp_(
+        0, 1
+    )
 
 
 def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
@@ -101,7 +115,9 @@ def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
     # grains are larger than pixels, and differ in size down and across
     frames, _, height, width = clips.shape[1:]
     most = height // CHROMA_GRAIN[0] + 2, width // CHROMA_GRAIN[0] + 2
-    coarse = draw.normal(frames, 2, *most) * (1.5 * of_sample(draw.log_uniform(CHROMA_SIGMA)))
+    coarse = draw.normal(frames, 2, *most) * (
+        1.5 * of_sample(draw.log_uniform(CHROMA_SIGMA))
+    )
     down = straight_lines(height, height // draw.integers(*CHROMA_GRAIN) + 2, most[0])
     across = straight_lines(width, width // draw.integers(*CHROMA_GRAIN) + 2, most[1])
     blue, red = (down[:, None, None] @ coarse @ across[:, None, None].mT).split(1, 2)
@@ -126,18 +142,25 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     shape = clips.shape
     level = draw.log_uniform(SHOT)[:, None]
     red, blue = draw.uniform(1, 2.2, 2).unbind(1)
-    gains = torch.stack((red, torch.ones_like(red), blue), 1)  # a list of numbers would be copied to a GPU
+    # a list of numbers would be copied to a GPU
+    gains = torch.stack((red, torch.ones_like(red), blue), 1)
     read = (draw.log_uniform(READ)[:, None] * level) ** 2
     # what comes after it: smoothing, demosaicing, noise of rows
     white = draw.normal(*shape[1:])
     kind = draw.uniform()
     share = of_sample(draw.uniform(0, 0.5))
-    noise = changed(white, kind >= 1 - SMOOTHED, lambda rows: smoothed(white[rows], share[rows]))
+    noise = changed(
+        white, kind >= 1 - SMOOTHED, lambda rows: smoothed(white[rows], share[rows])
+    )
     through = kind < DEMOSAICED
-    lines = of_sample(draw.uniform(*ROW_NOISE) * through) * draw.normal(shape[1], 1, shape[3], 1)
+    lines = of_sample(draw.uniform(*ROW_NOISE) * through) * draw.normal(
+        shape[1], 1, shape[3], 1
+    )
     light = to_light(clips)
     noise = scaled_noise(noise + lines, light, level * gains, read * gains**2)
-    settings = [of_sample(draw.uniform(*bounds)) for bounds in (GREEN_BEND, GREEN_FOLLOW)]
+    settings = [
+        of_sample(draw.uniform(*bounds)) for bounds in (GREEN_BEND, GREEN_FOLLOW)
+    ]
 
     def interpolated(rows: Rows) -> Tensor:
         """Return noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""
@@ -162,7 +185,9 @@ def smoothed(noise: Tensor, share: float | Tensor) -> Tensor:
 BILINEAR = (0.25, 0.5, 0.25, 0.5, 1.0, 0.5, 0.25, 0.5, 0.25)
 
 
-def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor = 1.0) -> Tensor:
+def demosaiced(
+    light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor = 1.0
+) -> Tensor:
     """Keep one colour per site (red, green / green, blue) of (..., 3, H, W), 3x3 or more; interpolate the
     others.
 
@@ -175,7 +200,9 @@ def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor
     green = torch.where(sites[1] > 0, raw, _green_between(raw, bend))
     differences = ((raw - follow * green) * sites[::2]).flatten(0, -4)
     kernel = constants(BILINEAR).view(3, 3).expand(2, 1, 3, 3)
-    chroma = F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2)
+    chroma = F.conv2d(
+        F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2
+    )
     red, blue = (chroma.unflatten(0, light.shape[:-3]) + follow * green).split(1, -3)
     return torch.cat((red, green, blue), -3)
 
@@ -198,7 +225,11 @@ def _green_between(raw: Tensor, bend: float | Tensor) -> Tensor:
 
 def _along(raw: Tensor, bend: float | Tensor) -> tuple[Tensor, Tensor]:
     """Return the value between neighbours in a row, and the amount of change of the row there."""
-    padded = F.pad(raw.flatten(0, -4), (2, 2, 0, 0), mode="reflect").unflatten(0, raw.shape[:-3])
-    second_left, left, _, right, second_right = padded.unfold(-1, raw.shape[-1], 1).unbind(-2)
+    padded = F.pad(raw.flatten(0, -4), (2, 2, 0, 0), mode="reflect").unflatten(
+        0, raw.shape[:-3]
+    )
+    second_left, left, _, right, second_right = padded.unfold(
+        -1, raw.shape[-1], 1
+    ).unbind(-2)
     second = 2 * raw - second_left - second_right
     return (left + right) / 2 + bend * second / 4, (left - right).abs() + second.abs()

@@ -27,7 +27,8 @@ from vidrestore.pixels.linear_light import from_light, to_light
 MOMENTS = 64  # samples of the path per exposure
 TURNED_MOMENTS = 32  # samples of these that are rendered if the camera turns
 SPAN = (3.0, 24.0)  # pixels that the camera moves during one exposure, log-uniform
-STRAIGHT_SHARE = 0.75  # share of clips whose camera moves evenly along a line, or a gentle bend
+# share of clips whose camera moves evenly along a line, or a gentle bend
+STRAIGHT_SHARE = 0.75
 CAMERA_BEND = 0.3  # radians that it turns in one exposure, standard deviation
 SHAKE = 0.03  # probability per moment of a jerk that reverses the motion
 ROLL_SHARE = 0.3  # share of clips whose camera turns about its axis as well
@@ -69,19 +70,25 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     # the camera's path, and its turns about an axis
     path = random_paths(frames, draw)
     turns = random_paths(frames, draw)
-    path = torch.where(_of_path(draw.chance(STRAIGHT_SHARE)), random_arcs(frames, draw), path)
+    path = torch.where(
+        _of_path(draw.chance(STRAIGHT_SHARE)), random_arcs(frames, draw), path
+    )
     path = path * _of_path(draw.log_uniform(SPAN) / spans(path))
     roll = draw.log_uniform(ROLL) / spans(turns[..., :1])
     turns = turns[..., 0] * roll[:, None, None]
     size = torch.stack([torch.full_like(path[0, 0, 0, 0], side) for side in sides])
     axis = draw.uniform(-2, 3, 2) * size
-    rolls, parts, still = (draw.chance(share) for share in (ROLL_SHARE, PART_SHARE, STILL_SHARE))
+    rolls, parts, still = (
+        draw.chance(share) for share in (ROLL_SHARE, PART_SHARE, STILL_SHARE)
+    )
     radius = torch.where(draw.chance(DEFOCUS_SHARE), draw.log_uniform(DEFOCUS), 0.0)
     lens = disc_kernels(radius)
     # a part in front of the rest: nearer, or moving by itself
     masks = draw.branch()
     scaled_path = path * _of_path(draw.uniform(1.3, 3))
-    independent_path = path + random_arcs(frames, draw) * _of_path(draw.log_uniform(SPAN))
+    independent_path = path + random_arcs(frames, draw) * _of_path(
+        draw.log_uniform(SPAN)
+    )
     foreground = torch.where(_of_path(draw.chance(0.5)), scaled_path, independent_path)
     foreground = foreground * _of_path((SPAN[1] / spans(foreground)).clamp(max=1))
     front = torch.where(_of_path(still), path, foreground)
@@ -92,7 +99,9 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
 
     def in_layers(rows: Rows) -> Tensor:
         kernels = (path_kernels(path[rows], lens[rows]) for path in (front, back))
-        return blurred_layers(clips[rows], random_mask(clips[rows], masks.part(rows)), *kernels)
+        return blurred_layers(
+            clips[rows], random_mask(clips[rows], masks.part(rows)), *kernels
+        )
 
     def turned(rows: Rows) -> Tensor:
         return blurred_by_turns(clips[rows], path[rows], turns[rows], axis[rows])
@@ -117,7 +126,10 @@ def random_arcs(frames: int, draw: Counters) -> Tensor:
     of most objects, and of a camera that pans.
     """
     moments = torch.arange(frames * MOMENTS) / MOMENTS
-    angles = draw.uniform(0, math.tau)[:, None] + CAMERA_BEND * draw.normal()[:, None] * moments
+    angles = (
+        draw.uniform(0, math.tau)[:, None]
+        + CAMERA_BEND * draw.normal()[:, None] * moments
+    )
     arcs = torch.stack((angles.sin(), angles.cos()), 2).cumsum(1) / MOMENTS
     exposures: Tensor = arcs.unflatten(1, (frames, MOMENTS))
     return exposures
@@ -173,13 +185,17 @@ def random_mask(clips: Tensor, draw: Counters) -> Tensor:
     mask = torch.zeros_like(areas)
     for region in order.unbind(1):
         area = areas.gather(1, region[:, None])[:, 0]
-        fits = (covered < target) & ((covered == 0) | (covered + area <= FRONT_COVER[1]))
+        fits = (covered < target) & (
+            (covered == 0) | (covered + area <= FRONT_COVER[1])
+        )
         mask = mask.scatter(1, region[:, None], fits.float()[:, None])
         covered = covered + area * fits
     return mask.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
 
 
-def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -> Tensor:
+def blurred_by_turns(
+    clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor
+) -> Tensor:
     """Blur (B, T, 3, H, W) by a camera that moves along `path` (B, T, MOMENTS, 2) and turns by `turns` (B, T,
     MOMENTS) about `axis` (B, 2), row and column, both relative to their means over each exposure.
     """
@@ -196,11 +212,18 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
         cosine = turns[:, :, number, None].cos()
         sine = turns[:, :, number, None].sin()
         centres = path[:, :, number] + axis[:, None]
-        for axis_number, side, down, right in ((1, height, cosine, -sine), (0, width, sine, cosine)):
-            place = (rows * down).flatten(0, 1)[:, :, None] + (columns * right).flatten(0, 1)[:, None]
+        for axis_number, side, down, right in (
+            (1, height, cosine, -sine),
+            (0, width, sine, cosine),
+        ):
+            place = (rows * down).flatten(0, 1)[:, :, None] + (columns * right).flatten(
+                0, 1
+            )[:, None]
             place += centres[..., 1 - axis_number].flatten()[:, None, None]
             grid[..., axis_number] = place * (2 / (side - 1)) - 1
-        total += F.grid_sample(light, grid, mode="bilinear", padding_mode="reflection", align_corners=True)
+        total += F.grid_sample(
+            light, grid, mode="bilinear", padding_mode="reflection", align_corners=True
+        )
     return from_light(total / TURNED_MOMENTS).view_as(clips)
 
 
@@ -219,7 +242,10 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
     if lens is not None:
         # the kernels of a sample have one lens
         spread = F.conv2d(
-            kernels.transpose(0, 1), lens[:, None], padding=lens.shape[1] // 2, groups=len(lens)
+            kernels.transpose(0, 1),
+            lens[:, None],
+            padding=lens.shape[1] // 2,
+            groups=len(lens),
         )
         kernels = spread.transpose(0, 1)
     return kernels / kernels.sum((2, 3), keepdim=True)
@@ -259,7 +285,9 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
     light = to_light(clips)
     layer = torch.cat((light * part, part), -3)  # premultiplied by its alpha, the mask
     foreground = filtered_by(layer, front)
-    background = filtered_by(torch.cat((light, torch.ones_like(part)), -3) - layer, back)
+    background = filtered_by(
+        torch.cat((light, torch.ones_like(part)), -3) - layer, back
+    )
     alpha = foreground[..., 3:, :, :]
     weight = background[..., 3:, :, :]
     # the light of visible background; the picture's own where none is near
@@ -273,7 +301,11 @@ def filtered_by(planes: Tensor, kernels: Tensor) -> Tensor:
     height, width = planes.shape[-2:]
     reach = kernels.shape[-1] // 2
     canvas = [-(-(side + 2 * reach) // BORDER) * BORDER for side in (height, width)]
-    padded = F.pad(planes.flatten(0, -4), [reach] * 4, mode="replicate").unflatten(0, planes.shape[:-3])
+    padded = F.pad(planes.flatten(0, -4), [reach] * 4, mode="replicate").unflatten(
+        0, planes.shape[:-3]
+    )
     spectra = torch.fft.rfft2(kernels, s=canvas).unsqueeze(-3)
-    spread: Tensor = torch.fft.irfft2(torch.fft.rfft2(padded, s=canvas) * spectra, s=canvas)
+    spread: Tensor = torch.fft.irfft2(
+        torch.fft.rfft2(padded, s=canvas) * spectra, s=canvas
+    )
     return spread[..., 2 * reach :, 2 * reach :][..., :height, :width]

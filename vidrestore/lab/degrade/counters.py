@@ -20,9 +20,11 @@ KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 PHILOX_ROUNDS = 10
 LARGEST_WORD = 0xFFFFFFFF  # the largest word of 32 bits
 RUN = 256  # blocks of four words: the first words of all, then the second, and so on
-FEW_WORDS = 128  # words; calls that need more draw their own, the others take them from a run
+# words; calls that need more draw their own, the others take them from a run
+FEW_WORDS = 128
 RUNS_AT_ONCE = 64  # runs that are computed together, so that they stay in its cache
-GAMMA_TRIES = 4  # proposals for a gamma variate; all are rejected once in 100,000 draws or less often
+# proposals for a gamma variate; all are rejected once in 100,000 draws or less often
+GAMMA_TRIES = 4
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 Bound = float | Tensor
@@ -45,14 +47,22 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
     # the other two only at the end.
     first, second, third, fourth = counter
     for number in range(PHILOX_ROUNDS):
-        low, high = ((word + number * step) & LARGEST_WORD for word, step in zip(key, KEY_STEPS, strict=True))
+        low, high = (
+            (word + number * step) & LARGEST_WORD
+            for word, step in zip(key, KEY_STEPS, strict=True)
+        )
         one = first * MULTIPLIERS[0]
         two = third * MULTIPLIERS[1]
         first = _xor(two >> 32, second).bitwise_xor_(low).bitwise_and_(LARGEST_WORD)
         third = _xor(one >> 32, fourth).bitwise_xor_(high).bitwise_and_(LARGEST_WORD)
         second = two
         fourth = one
-    return first, second.bitwise_and_(LARGEST_WORD), third, fourth.bitwise_and_(LARGEST_WORD)
+    return (
+        first,
+        second.bitwise_and_(LARGEST_WORD),
+        third,
+        fourth.bitwise_and_(LARGEST_WORD),
+    )
 
 
 def _xor(one: Tensor, two: Tensor) -> Tensor:
@@ -76,13 +86,17 @@ class Counters:
 
     def branch(self) -> Counters:
         """Return counters of the same samples with other numbers, whatever is drawn there and here."""
-        digest = hashlib.blake2b(repr((self.key, self.calls)).encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            repr((self.key, self.calls)).encode(), digest_size=8
+        ).digest()
         self.calls += 1
         return Counters(int.from_bytes(digest), self.step, self.samples)
 
     def part(self, rows: slice | Tensor) -> Counters:
         """Return counters of some of the samples, whose next numbers are those that they would get here."""
-        part = Counters(self.key[0] + (self.key[1] << 32), self.step, self.samples[rows])
+        part = Counters(
+            self.key[0] + (self.key[1] << 32), self.step, self.samples[rows]
+        )
         part.calls, part._pool = self.calls, self._pool[rows]
         return part
 
@@ -123,7 +137,10 @@ class Counters:
         return scale * variates * self.uniform(2**-24, 1, count) ** (1 / alpha)
 
     def _drawn(
-        self, shape: tuple[int, ...], finish: Callable[[Tensor], tuple[Tensor, ...]], per_word: int = 1
+        self,
+        shape: tuple[int, ...],
+        finish: Callable[[Tensor], tuple[Tensor, ...]],
+        per_word: int = 1,
     ) -> Tensor:
         """Return (B, *shape) of numbers of which `finish` makes `per_word` from a word."""
         count = math.prod(shape)
@@ -137,16 +154,25 @@ class Counters:
             self._pool = self._pool[:, words:]
         return numbers[:, :count].unflatten(1, shape) if shape else numbers[:, 0]
 
-    def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
+    def _philox(
+        self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]
+    ) -> Tensor:
         """Return (B, `words` or more) numbers; a multiple of that if `finish` makes several of a word."""
         runs = -(-words // (4 * RUN))
         width = max(1, RUNS_AT_ONCE // len(self.samples))
         parts = []
         for start in range(0, runs, width):
             number = torch.arange(start * RUN, min(start + width, runs) * RUN)[None]
-            call, step = (torch.full_like(number[:, :1], value) for value in (self.calls, self.step))
+            call, step = (
+                torch.full_like(number[:, :1], value)
+                for value in (self.calls, self.step)
+            )
             drawn = philox((number, call, self.samples[:, None], step), self.key)
-            numbers = [values.unflatten(1, (-1, RUN)) for word in drawn for values in finish(word)]
+            numbers = [
+                values.unflatten(1, (-1, RUN))
+                for word in drawn
+                for values in finish(word)
+            ]
             parts.append(torch.stack(numbers, 2).flatten(1))
         self.calls += 1
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
@@ -162,7 +188,8 @@ def _uniform(words: Tensor) -> tuple[Tensor, ...]:
 
 def _normal(words: Tensor) -> tuple[Tensor, ...]:
     """Transform pairs of uniform numbers (G. Box, M. Muller, 1958)."""
-    halves = words.contiguous().view(torch.int16).unflatten(-1, (-1, 4))  # of which two are 0
+    # of which two are 0
+    halves = words.contiguous().view(torch.int16).unflatten(-1, (-1, 4))
     radius = halves[..., 0].float().add_(2**15 + 0.5).mul_(2**-16)
     radius = radius.log_().mul_(-2).sqrt_()
     angle = halves[..., 1].float().mul_(math.tau / 2**16)

@@ -14,8 +14,20 @@ import torch
 from torch import Tensor
 
 from vidrestore.lab.degrade.counters import Counters, constants
-from vidrestore.lab.degrade.per_sample import Rows, changed, filtered, in_turn, of_sample
-from vidrestore.lab.degrade.segmentation import COUNT, box_filtered, lowest_rows, members, random_regions
+from vidrestore.lab.degrade.per_sample import (
+    Rows,
+    changed,
+    filtered,
+    in_turn,
+    of_sample,
+)
+from vidrestore.lab.degrade.segmentation import (
+    COUNT,
+    box_filtered,
+    lowest_rows,
+    members,
+    random_regions,
+)
 from vidrestore.pixels.linear_light import GAMMA, WAVELENGTHS, to_light
 
 DENSITY = (0.5, 8.0)  # optical depth at the largest depth
@@ -31,13 +43,15 @@ COLOURED = 0.08
 NEAREST = 0.15  # largest depth of the nearest point, since a frame shows something near
 # share of clips with patchy haze, and the relative deviation of the patches' density
 PATCHY_HAZE_SHARE, UNEVEN = (0.35, 0.5)
-TOWARDS_SUN = 0.2  # largest relative change of the airlight from the middle of a frame to its sides
+# largest relative change of the airlight from the middle of a frame to its sides
+TOWARDS_SUN = 0.2
 DRIFT = 0.01  # standard deviation of the density's relative change from frame to frame
 # share of clips with haze added in linear light, as by air; in the others in display values, as RESIDE's
 LINEAR_HAZE_SHARE = 0.85
 # share of clips whose exposure is changed by haze, and the deviation of its logarithm
 EXPOSED_SHARE, EXPOSED = (0.3, 0.08)
-STANDING_SHARE = 0.2  # share of clips with upright regions, whose edges are seldom those of objects
+# share of clips with upright regions, whose edges are seldom those of objects
+STANDING_SHARE = 0.2
 SKY_SHARE = 0.5  # share of these whose top region is sky
 SKY_FOOT = 0.75  # share of the height that sky reaches down to, at most
 MOST_HILLS = 5  # samples across a smooth field, at least 2
@@ -70,14 +84,20 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     """Add such haze; return also its parameters, as a network's targets."""
     # depth that begins near, and haze that isn't even
     depth = random_depth(clips, draw)
-    depth = depth - depth.amin((1, 2, 3, 4), keepdim=True) + of_sample(draw.uniform(0, NEAREST))
+    depth = (
+        depth
+        - depth.amin((1, 2, 3, 4), keepdim=True)
+        + of_sample(draw.uniform(0, NEAREST))
+    )
     patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(PATCHY_HAZE_SHARE)
     depth = depth * (1 + of_sample(patches) * _hills(clips, draw))
     growth = 1 + DRIFT * draw.normal(clips.shape[1]).cumsum(1)
     # blue is scattered more
     relative = constants(tuple(length / WAVELENGTHS[1] for length in WAVELENGTHS))
     colours = relative ** -draw.uniform(*ANGSTROM_EXPONENT)[:, None]
-    density = draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
+    density = (
+        draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
+    )
     depths = density[..., None, None] * depth
     # the light of the air, as bright as an exposure allows
     base, gradient = random_airlight(clips, draw)
@@ -85,7 +105,9 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     exposed = draw.chance(EXPOSED_SHARE) & in_light
     exposure = (EXPOSED * draw.normal() * exposed).exp()[:, None, None, None]
     light = exposure * (base**GAMMA * gradient**GAMMA).clamp(max=1)
-    airlight = torch.where(in_light[:, None, None, None], light, (base * gradient).clamp(max=1))[:, None]
+    airlight = torch.where(
+        in_light[:, None, None, None], light, (base * gradient).clamp(max=1)
+    )[:, None]
     rgb = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     # add_haze, and the exposure, in place
     hazy = torch.sub(exposure[:, None] * rgb, airlight).mul_(depths.neg().exp_())
@@ -122,8 +144,16 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     by_brightness = shares[:, 3] * ~standing
     shares = torch.cat((shares[:, :3], by_brightness[:, None]), 1)
     shares = shares / shares.sum(1, keepdim=True)
-    parts = (_ramp(clips, draw), _ground(clips, draw), _hills(clips, draw), _by_brightness(clips, draw))
-    weighted = (of_sample(share) * part for share, part in zip(shares.unbind(1), parts, strict=True))
+    parts = (
+        _ramp(clips, draw),
+        _ground(clips, draw),
+        _hills(clips, draw),
+        _by_brightness(clips, draw),
+    )
+    weighted = (
+        of_sample(share) * part
+        for share, part in zip(shares.unbind(1), parts, strict=True)
+    )
     smooth = sum(weighted, clips[:, :1, :1, :1, :1] * 0)
     branch = draw.branch()
 
@@ -150,7 +180,9 @@ def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tenso
     height = clips.shape[3]
     lowest = lowest_rows(regions)
     count = COUNT[1]
-    upright = depth[:, 0, 0].mean(2).gather(1, lowest) * (0.15 * draw.normal(count)).exp()
+    upright = (
+        depth[:, 0, 0].mean(2).gather(1, lowest) * (0.15 * draw.normal(count)).exp()
+    )
     stands = draw.chance(draw.uniform(0.4, 1)[:, None], count)
     top = members(regions[:, clips.shape[1] // 2, : max(1, height // 8)])
     # the largest region at the top is sky, if it ends high enough

@@ -48,7 +48,9 @@ def _objects(clip: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
     brightness = rng.uniform(0.6, 1.0)
     tint = 1 - rng.uniform(0, 0.7, 3) * (rng.random() < 0.6)
     colour = torch.from_numpy(brightness * tint).float()
-    rows, columns = torch.meshgrid(torch.arange(height).float(), torch.arange(width).float(), indexing="ij")
+    rows, columns = torch.meshgrid(
+        torch.arange(height).float(), torch.arange(width).float(), indexing="ij"
+    )
     bounds = (0.6, 1.5) if kind == "sparks" else (1.5, 12.0)
     radii = [log_uniform(rng, bounds) for _ in range(count)]
     opacity = torch.zeros(frames, 1, height, width)
@@ -59,13 +61,19 @@ def _objects(clip: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
             down = rows - centre[0] - move[0] * number
             right = columns - centre[1] - move[1] * number
             if kind == "sign":
-                grid = torch.stack((right / (4 * radius), down / (1.5 * radius)), -1)[None]
-                shape = F.grid_sample(0.5 + 0.5 * letters, grid, mode="nearest", align_corners=False)[0, 0]
+                grid = torch.stack((right / (4 * radius), down / (1.5 * radius)), -1)[
+                    None
+                ]
+                shape = F.grid_sample(
+                    0.5 + 0.5 * letters, grid, mode="nearest", align_corners=False
+                )[0, 0]
             else:
                 distance = torch.hypot(down, right)
                 shape = (radius + 0.5 - distance).clamp(0, 1)
                 if kind == "lamps":
-                    shape = torch.maximum(shape, 0.6 * torch.exp(-distance / (2 * radius)))
+                    shape = torch.maximum(
+                        shape, 0.6 * torch.exp(-distance / (2 * radius))
+                    )
             opacity[number, 0] = torch.maximum(opacity[number, 0], shape)
     return torch.cat((opacity * colour[:, None, None], opacity), 1)
 
@@ -78,7 +86,9 @@ def _smoke(clip: Tensor, rng: np.random.Generator) -> Tensor:
     field = torch.zeros(1, 1, *canvas)
     for octave in range(2, int(rng.integers(5, 8))):
         grid = torch.from_numpy(rng.normal(0, 1, (1, 1, 2**octave, 2**octave))).float()
-        field += 0.6**octave * F.interpolate(grid, canvas, mode="bicubic", align_corners=True)
+        field += 0.6**octave * F.interpolate(
+            grid, canvas, mode="bicubic", align_corners=True
+        )
     low = torch.quantile(field[..., ::8, ::8], rng.uniform(0.3, 0.8))
     opacity = ((field - low) / field.std()).clamp(0, 1.5) / 1.5 * rng.uniform(0.3, 0.95)
     # it drifts as a whole
@@ -88,5 +98,7 @@ def _smoke(clip: Tensor, rng: np.random.Generator) -> Tensor:
     shifts = [(round(down * number), round(right * number)) for number in range(frames)]
     masks = [opacity[0].roll(shift, (1, 2))[:, :height, :width] for shift in shifts]
     shape = torch.stack(masks)
-    colour = torch.from_numpy(rng.uniform(0.6, 1.0) * (1 + rng.normal(0, 0.02, 3))).float()
+    colour = torch.from_numpy(
+        rng.uniform(0.6, 1.0) * (1 + rng.normal(0, 0.02, 3))
+    ).float()
     return torch.cat((shape * colour[:, None, None], shape), 1)

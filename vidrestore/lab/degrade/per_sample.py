@@ -29,7 +29,9 @@ def changed(values: Tensor, mask: Tensor, change: Callable[[Rows], Tensor]) -> T
     return values.index_copy(0, rows, change(rows))
 
 
-def degraded(clips: Tensor, mask: Tensor, degradation: Degradation, draw: Counters) -> Tensor:
+def degraded(
+    clips: Tensor, mask: Tensor, degradation: Degradation, draw: Counters
+) -> Tensor:
     """Return clips of which a degradation changes those of `mask`, (B,) bool."""
     return changed(clips, mask, lambda rows: degradation(clips[rows], draw.part(rows)))
 
@@ -51,7 +53,9 @@ def in_turn(batched: Degradation) -> Degradation:
     return degrade
 
 
-def of_one_clip(batched: Degradation) -> Callable[[Tensor, np.random.Generator], Tensor]:
+def of_one_clip(
+    batched: Degradation,
+) -> Callable[[Tensor, np.random.Generator], Tensor]:
     """Return `batched` as a function of one clip (T, 3, H, W) and a NumPy generator."""
 
     def degrade_clip(clip: Tensor, rng: np.random.Generator) -> Tensor:
@@ -66,7 +70,9 @@ def one_by_one(single: Callable[[Tensor, np.random.Generator], Tensor]) -> Degra
     def degrade(clips: Tensor, draw: Counters) -> Tensor:
         seeds = draw.integers(0, 2**31, 4).tolist()
         pairs = zip(clips, seeds, strict=True)
-        return torch.stack([single(clip, np.random.default_rng(seed)) for clip, seed in pairs])
+        return torch.stack(
+            [single(clip, np.random.default_rng(seed)) for clip, seed in pairs]
+        )
 
     return degrade
 
@@ -90,7 +96,8 @@ def filtered(planes: Tensor, lines: Tensor) -> Tensor:
         size = planes.shape[dim] - 2 * reach
         parts = lines.view(len(lines), -1, 1, 1, 1).unbind(1)
         total = planes.narrow(dim, 0, size) * parts[0]
-        for number in range(1, len(parts)):  # much faster than a convolution with a group per sample
+        # much faster than a convolution with a group per sample
+        for number in range(1, len(parts)):
             total.addcmul_(planes.narrow(dim, number, size), parts[number])
         planes = total
     return planes

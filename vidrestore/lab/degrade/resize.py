@@ -16,7 +16,9 @@ def imresize(pictures: Tensor, scale: float) -> Tensor:
     Borders are mirrored; the result is neither rounded nor clipped. R. Keys, "Cubic convolution interpolation
     for digital image processing", 1981.
     """
-    down, right = (resizing_matrix(length, scale).to(pictures) for length in pictures.shape[-2:])
+    down, right = (
+        resizing_matrix(length, scale).to(pictures) for length in pictures.shape[-2:]
+    )
     return down @ pictures @ right.mT
 
 
@@ -35,7 +37,9 @@ def resizing_matrix(length: int, scale: float) -> Tensor:
     # what lies outside is mirrored
     mirrored = positions.long() % (2 * length)
     mirrored = torch.where(mirrored < length, mirrored, 2 * length - 1 - mirrored)
-    return torch.zeros(count, length, dtype=torch.float64).scatter_add_(1, mirrored, weights)
+    return torch.zeros(count, length, dtype=torch.float64).scatter_add_(
+        1, mirrored, weights
+    )
 
 
 def keys_cubic(distance: Tensor) -> Tensor:

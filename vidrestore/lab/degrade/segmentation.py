@@ -13,11 +13,13 @@ from torch import Tensor
 
 from vidrestore.lab.degrade.counters import Counters
 
-COUNT = (6, 16)  # least and largest number of regions, before those of similar colours are merged
+# least and largest number of regions, before those of similar colours are merged
+COUNT = (6, 16)
 SIMILAR = (0.06, 0.2)  # largest distance of similar colours
 # weight of colour relative to position; at the upper end regions break up, as trees do
 COLOUR = (0.4, 3.0)
-ABSENT_DISTANCE, DISTANCE_STEPS = 60.0, 2**20  # more than half the square of any distance, and its steps to 1
+# more than half the square of any distance, and its steps to 1
+ABSENT_DISTANCE, DISTANCE_STEPS = 60.0, 2**20
 STRAY_SHARE = 0.02  # share of a row below which a region is ignored there
 
 
@@ -44,13 +46,21 @@ def random_regions(clips: Tensor, draw: Counters) -> Tensor:
     rows, columns = (torch.linspace(0, 1, side) for side in (height, width))
     down, across = positions[..., None, None].unbind(2)
     place = across * columns + down * rows[:, None]
-    place = DISTANCE_STEPS * (place - (bias / 2 + ABSENT_DISTANCE * absent)[..., None, None])
+    place = DISTANCE_STEPS * (
+        place - (bias / 2 + ABSENT_DISTANCE * absent)[..., None, None]
+    )
     # integers with the seed's number as their last digit in base `most`: amax is faster than argmax
-    numbered = nearness.add_(place[:, None]).int().mul_(most).add_(numbers.int()[:, None, None])
+    numbered = (
+        nearness.add_(place[:, None])
+        .int()
+        .mul_(most)
+        .add_(numbers.int()[:, None, None])
+    )
     nearest = numbered.amax(2).remainder_(most).long()
     # regions of similar colours are one, with the first one's number
     alike = torch.cdist(hues.mT, hues.mT) < draw.uniform(*SIMILAR)[:, None, None]
-    first = (alike & ~absent[:, None]).byte().argmax(2)  # the first seed of a similar colour
+    # the first seed of a similar colour
+    first = (alike & ~absent[:, None]).byte().argmax(2)
     return first.gather(1, nearest.flatten(1)).view_as(nearest)
 
 

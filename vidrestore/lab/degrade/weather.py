@@ -25,12 +25,15 @@ from vidrestore.lab.degrade.haze import add_haze, random_depth
 from vidrestore.lab.degrade.per_sample import Rows, changed, in_turn, of_sample
 from vidrestore.pixels.linear_light import from_light, to_light
 
-PAINTED_SHARE = 0.45  # share of clips with rain that is painted over them, as in datasets
+# share of clips with rain that is painted over them, as in datasets
+PAINTED_SHARE = 0.45
 MOST_PAINTED = 3  # layers of such streaks
 PAINTED_COVER = (0.1, 0.4)  # share of the picture under them
-PAINTED_LENGTH, PAINTED_WIDTH = (45.0, 200.0), (0.6, 1.5)  # in pixels, the latter the sigma across
+# in pixels, the latter the sigma across
+PAINTED_LENGTH, PAINTED_WIDTH = (45.0, 200.0), (0.6, 1.5)
 PAINTED = (0.1, 0.65)  # of white: what the brightest hundredth of the picture adds
-SLANT, STEEPEST = 0.3, 0.85  # radians between painted rain and a vertical: usual, and at most
+# radians between painted rain and a vertical: usual, and at most
+SLANT, STEEPEST = 0.3, 0.85
 PAINTED_VEIL_SHARE = 0.1
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
@@ -44,11 +47,13 @@ THICK_SIGMA = (1.5, 6.0)  # sigma of their blur in pixels
 THICK_COUNT = (5e-5, 6e-4)  # such streaks per pixel
 STREAK_STRENGTH = (0.06, 0.8)  # least and greatest strength of streaks
 OPACITY = (0.1, 1.5)  # optical depth of flakes
-SNOW_SPEED = (0.4, 4.0)  # speed of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
+# speed of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
+SNOW_SPEED = (0.4, 4.0)
 STREAK = (3.0, 16.0)  # longest path of a flake in one exposure, in radii
 LARGE_SHARE = 0.5  # share of clips with snow that have flakes too near to be in focus
 LARGE = (4.0, 14.0)  # their radius in pixels
-VEIL_SHARE = 0.8  # share of clips with rain or snow that have a veil of distant particles
+# share of clips with rain or snow that have a veil of distant particles
+VEIL_SHARE = 0.8
 # optical depth of the veil; heavy rain absorbs about a quarter of the light per hundred metres
 VEIL = (0.0, 0.35)
 # share of clips with weather added in linear light; in the others in display values, as in datasets
@@ -68,7 +73,9 @@ def add_rain(
     """Add streaks (..., T, 1, H, W) of `light` to (..., T, 3, H, W), all seen through a veil. At `opacity` 0
     they add light as in Yang et al.; at 1 they hide as much as they add.
     """
-    return add_haze(clips * (1 - opacity * streaks) + light * streaks, transmission, airlight)
+    return add_haze(
+        clips * (1 - opacity * streaks) + light * streaks, transmission, airlight
+    )
 
 
 def add_snow(clips: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
@@ -87,12 +94,16 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
     painted = draw.chance(PAINTED_SHARE)
     streaks = torch.zeros((len(clips), frames, 1, *canvas))
     for layers, mask in ((_streaks, ~painted), (_painted, painted)):
-        streaks = changed(streaks, mask, partial(_drawn, layers, frames, canvas, draw.branch()))
+        streaks = changed(
+            streaks, mask, partial(_drawn, layers, frames, canvas, draw.branch())
+        )
     streaks = _crop(streaks, clips)
     # light of the drops, and the veil behind which all lies
     in_light = draw.chance(LINEAR_WEATHER_SHARE) & ~painted
     light = torch.where(of_sample(painted), 1.0, _drop_light(clips, in_light, draw))
-    transmission, airlight = _veil(clips, draw, torch.where(painted, PAINTED_VEIL_SHARE, VEIL_SHARE))
+    transmission, airlight = _veil(
+        clips, draw, torch.where(painted, PAINTED_VEIL_SHARE, VEIL_SHARE)
+    )
     added_or_screened = draw.uniform(-1.2, 1.2).clamp(0, 1)
     opacity = of_sample(torch.where(painted, added_or_screened, draw.uniform(0.3, 1)))
 
@@ -114,7 +125,10 @@ def _drawn(
 
 
 def _in_either(
-    clips: Tensor, in_light: Tensor, airlight: Tensor, add: Callable[[Tensor, Tensor], Tensor]
+    clips: Tensor,
+    in_light: Tensor,
+    airlight: Tensor,
+    add: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """Apply `add` to clips and airlight (B, 3, 1, 1), where `in_light` (B,) in linear light."""
     # light, or display values, for those that are mixed in them
@@ -124,7 +138,9 @@ def _in_either(
     return changed(outputs, in_light, lambda rows: from_light(outputs[rows]))
 
 
-def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
+def _painted(
+    frames: int, canvas: Canvas, draw: Counters
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of straight streaks as an image editor makes them, with the spectrum of their softness:
     noise blurred along an angle, partly over a short way, of which only what exceeds a level stays.
 
@@ -135,7 +151,9 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     layers = draw.integers(1, MOST_PAINTED + 1)
     level = _exceeded_by(draw.uniform(*PAINTED_COVER) / layers)
     # of all layers; each varies about these
-    width, length, bright = (draw.log_uniform(bounds) for bounds in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
+    width, length, bright = (
+        draw.log_uniform(bounds) for bounds in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED)
+    )
     is_random = draw.chance(0.5)[:, None]
     speed = draw.log_uniform((3.0, 150.0))[:, None]
     jumps = draw.uniform(300.0, 5e3, 2)
@@ -150,7 +168,9 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
         line = line_spectrum(along, draw.uniform(0.1, 1) * along, down, canvas)
         brief = (along * draw.uniform(0.08, 0.3)).maximum(2.5 * sigma)
         brighter = draw.uniform(0.0, 1.5)
-        parts = brighter[:, None, None] * line_spectrum(brief, 0.7 * brief, down, canvas)
+        parts = brighter[:, None, None] * line_spectrum(
+            brief, 0.7 * brief, down, canvas
+        )
         shape = (line + parts) * gaussian_spectrum(sigma, canvas)
         # the noise, moved from frame to frame
         noise = torch.fft.rfft2(part.normal(*canvas)) * shape
@@ -166,7 +186,10 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     # the strength is that of the brightest hundredth
     samples = total[:, 0, 0, ::2, ::2].flatten(1)
     brightest = torch.quantile(samples, 0.99, dim=1).clamp(min=1e-3)
-    yield of_sample(bright / brightest) * total, gaussian_spectrum(draw.uniform(0.2, 0.4), canvas)
+    yield (
+        of_sample(bright / brightest) * total,
+        gaussian_spectrum(draw.uniform(0.2, 0.4), canvas),
+    )
 
 
 def _exceeded_by(share: Tensor) -> Tensor:
@@ -175,7 +198,9 @@ def _exceeded_by(share: Tensor) -> Tensor:
     return level
 
 
-def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
+def _streaks(
+    frames: int, canvas: Canvas, draw: Counters
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of streaks with the spectra of their profiles: in focus, and too near for it."""
     # what all layers of a clip share
     angle = 0.35 * draw.normal()
@@ -197,8 +222,13 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
         thin = scale * draw.uniform(0.6, 1.2)
         bright = strength * draw.uniform(0.5, 1.5)
         if (is_present := number < layers).any():
-            particles = Particles.drawn(part, canvas, density * is_present, 120 * scale, length, down, 0.05)
-            yield particles.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
+            particles = Particles.drawn(
+                part, canvas, density * is_present, 120 * scale, length, down, 0.05
+            )
+            yield (
+                particles.traces(frames, canvas, bright),
+                gaussian_spectrum(thin.clamp(min=0.35), canvas),
+            )
     # fine ones, as of distant or of heavy rain
     length = draw.log_uniform(FINE_LENGTH)
     part = draw.branch()
@@ -207,7 +237,9 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     bright = draw.log_uniform((0.05, 0.5))
     sigma = draw.uniform(0.35, 0.8)
     if fine.any():
-        particles = Particles.drawn(part, canvas, density * fine, step, length, down, 0.05)
+        particles = Particles.drawn(
+            part, canvas, density * fine, step, length, down, 0.05
+        )
         yield particles.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
     # near the lens
     sigma = draw.log_uniform(THICK_SIGMA)
@@ -217,7 +249,9 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     bright = (strength * draw.uniform(0.5, 1.5) + 0.08).clamp(max=0.6)
     if thick.any():
         step = torch.full_like(length, 200.0)
-        particles = Particles.drawn(part, canvas, density * thick, step, length, down, 0.08)
+        particles = Particles.drawn(
+            part, canvas, density * thick, step, length, down, 0.08
+        )
         yield particles.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
 
 
@@ -232,7 +266,9 @@ def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
     light = colour + of_sample(draw.uniform(0, 0.5)) * surroundings
     light = torch.maximum(light, 0.5 * colour).clamp(0, 1)
     light = torch.where(of_sample(in_light), to_light(light), light)
-    return F.interpolate(light.flatten(0, 1), clips.shape[3:], mode="bilinear").view_as(clips)
+    return F.interpolate(light.flatten(0, 1), clips.shape[3:], mode="bilinear").view_as(
+        clips
+    )
 
 
 @in_turn
@@ -256,7 +292,9 @@ def snow(clips: Tensor, draw: Counters) -> Tensor:
     )
 
 
-def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
+def _flakes(
+    frames: int, canvas: Canvas, draw: Counters
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of flakes of one size each, with the spectra of their shapes."""
     # what all flakes of a clip share
     wind = 0.8 * draw.normal()
@@ -278,8 +316,13 @@ def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tenso
         passed = (streak / (2 * radius + 1)).clamp(min=1)
         shape = _flake(radius, draw)
         if is_present.any():
-            particles = Particles.drawn(part, canvas, density * is_present, fall, streak, down, 0.25)
-            yield particles.traces(frames, canvas, opacity / passed), shape_spectrum(shape, canvas)
+            particles = Particles.drawn(
+                part, canvas, density * is_present, fall, streak, down, 0.25
+            )
+            yield (
+                particles.traces(frames, canvas, opacity / passed),
+                shape_spectrum(shape, canvas),
+            )
 
 
 def _flake(radius: Tensor, draw: Counters) -> Tensor:
@@ -287,7 +330,13 @@ def _flake(radius: Tensor, draw: Counters) -> Tensor:
     # a short capsule, soft or sharp
     soft = draw.uniform(0.4, 1.6) * radius.clamp(min=1)
     softness = torch.where(draw.chance(0.7), soft, 0.7)
-    return capsule(radius * draw.uniform(0, 1.2), draw.uniform(0, math.pi), 0.7 * radius, softness, 19)
+    return capsule(
+        radius * draw.uniform(0, 1.2),
+        draw.uniform(0, math.pi),
+        0.7 * radius,
+        softness,
+        19,
+    )
 
 
 def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
@@ -296,7 +345,9 @@ def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
     return maps[..., :height, :width].clamp(max=largest)
 
 
-def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> tuple[Tensor, Tensor]:
+def _veil(
+    clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE
+) -> tuple[Tensor, Tensor]:
     """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of distant particles."""
     # the same everywhere, or by a depth
     density = of_sample(draw.uniform(*VEIL) * draw.chance(share))
@@ -320,9 +371,11 @@ Canvas = tuple[int, int]
 # transform serves all layers.
 
 CANVAS_MARGIN = 40  # least number of pixels of a canvas beyond the picture
-CANVAS_MULTIPLE = 20  # sides of a canvas are multiples of it: a third less time for FFTs than 16
+# sides of a canvas are multiples of it: a third less time for FFTs than 16
+CANVAS_MULTIPLE = 20
 FEWEST = 128  # least capacity, so that the numbers drawn don't depend on small counts
-SHARPEST = 2**16  # steps of weights, which are added as integers, so that their order doesn't matter
+# steps of weights, which are added as integers, so that their order doesn't matter
+SHARPEST = 2**16
 
 
 @dataclass(frozen=True)
@@ -353,7 +406,8 @@ class Particles:
         """
         # the number decides how many are drawn
         count = poisson(density * (canvas[0] * canvas[1]), draw)
-        varied = draw.normal(capacity(count), 6).mT  # in one call: the first two become uniform
+        # in one call: the first two become uniform
+        varied = draw.normal(capacity(count), 6).mT
         start = constants(tuple(map(float, canvas)))[:, None] * uniform(varied[:, :2])
         speed = 1 + 2 * spread * varied[:, 2:3]
         way = speed * down[..., None] + spread * varied[:, 3:5]
@@ -380,7 +434,9 @@ class Particles:
         time = torch.arange(frames)[:, None]
         rows = start[:, :1] + step[:, :1] * time
         columns = start[:, 1:] + step[:, 1:] * time
-        return splat(rows, columns, states[:, 6] * (owner < self.count[:, None]), canvas)
+        return splat(
+            rows, columns, states[:, 6] * (owner < self.count[:, None]), canvas
+        )
 
 
 def uniform(normal: Tensor) -> Tensor:
@@ -409,7 +465,9 @@ def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tens
     size, frames = rows.shape[:2]
     top, down = _whole_and_part(rows, height)
     left, across = _whole_and_part(columns, width)
-    first = torch.arange(size * frames, dtype=torch.int32).view(size, frames, 1) * height
+    first = (
+        torch.arange(size * frames, dtype=torch.int32).view(size, frames, 1) * height
+    )
     total = torch.zeros(size * frames * height * width, dtype=torch.int32)
     below = torch.where(top == height - 1, 0, top + 1)
     right = torch.where(left == width - 1, 0, left + 1)
@@ -419,7 +477,9 @@ def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tens
         line = (first + row) * width
         part = high * across
         for column, value in ((left, high - part), (right, part)):
-            total.index_add_(0, (line + column).flatten(), value.round_().int().flatten())
+            total.index_add_(
+                0, (line + column).flatten(), value.round_().int().flatten()
+            )
     return total.float().div_(SHARPEST).view(size, frames, 1, height, width)
 
 
@@ -431,7 +491,9 @@ def _whole_and_part(positions: Tensor, side: int) -> tuple[Tensor, Tensor]:
 
 def canvas_size(size: Iterable[int]) -> Canvas:
     """Return the rows and columns of the canvas for pictures of a size."""
-    height, width = (-(-(side + CANVAS_MARGIN) // CANVAS_MULTIPLE) * CANVAS_MULTIPLE for side in size)
+    height, width = (
+        -(-(side + CANVAS_MARGIN) // CANVAS_MULTIPLE) * CANVAS_MULTIPLE for side in size
+    )
     return height, width
 
 
@@ -465,7 +527,9 @@ def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) ->
     # a box, softened by another one at its ends
     rows = torch.fft.fftfreq(canvas[0])[:, None]
     columns = torch.fft.rfftfreq(canvas[1])
-    length, ends, along, aside = (values[:, None, None] for values in (length, ends, *down.unbind(1)))
+    length, ends, along, aside = (
+        values[:, None, None] for values in (length, ends, *down.unbind(1))
+    )
     frequency = rows * along + columns * aside
     middle = length - ends / 2
     return middle * torch.sinc(middle * frequency) * torch.sinc(ends / 2 * frequency)
@@ -491,11 +555,15 @@ def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
     return spectrum
 
 
-def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, reach: int) -> Tensor:
+def capsule(
+    length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, reach: int
+) -> Tensor:
     """Return (B, 2 reach + 1, 2 reach + 1): 1 within `radius` of a segment, falling to 0 over `softness`
     pixels; angle 0 points down, pi/2 right.
     """
-    length, angle, radius, softness = (values[:, None, None] for values in (length, angle, radius, softness))
+    length, angle, radius, softness = (
+        values[:, None, None] for values in (length, angle, radius, softness)
+    )
     line = torch.arange(-reach, reach + 1).float()
     rows = line[:, None]
     columns = line

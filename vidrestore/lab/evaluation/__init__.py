@@ -29,7 +29,9 @@ def _tables() -> Any:
 
 def suites() -> dict[str, str]:
     """Return the suites by name, each with a description: `bundled` and every table of a paper."""
-    tables = {name: _tables().read_table(name).title for name in _tables().table_names()}
+    tables = {
+        name: _tables().read_table(name).title for name in _tables().table_names()
+    }
     return {"bundled": "all that ships, on held-out clips"} | tables
 
 
@@ -84,9 +86,15 @@ def evaluate(
     _check_suite(suite, bool(systems or sets), bool(videos))
     if suite in (None, "bundled"):
         return evaluate_held_out(
-            None if config is None else Path(config), weights, folder, device, on_progress
+            None if config is None else Path(config),
+            weights,
+            folder,
+            device,
+            on_progress,
         )
-    result: Result = _tables().evaluate_table(suite, folder, weights, systems, sets, device, on_progress)
+    result: Result = _tables().evaluate_table(
+        suite, folder, weights, systems, sets, device, on_progress
+    )
     return result
 
 
@@ -97,8 +105,14 @@ def _check_suite(suite: str | None, rows_chosen: bool, videos: bool) -> None:
     if of_table and suite not in suites():
         names = get_close_matches(str(suite), suites())
         close = f" (did you mean {' or '.join(names)}?)" if names else ""
-        raise OptionError(f"no suite named {suite!r}{close}; `vidrestore eval --list` shows all")
+        raise OptionError(
+            f"no suite named {suite!r}{close}; `vidrestore eval --list` shows all"
+        )
     if not of_table and rows_chosen:
-        raise OptionError("systems and sets choose rows of a paper's table; remove them for other suites")
+        raise OptionError(
+            "systems and sets choose rows of a paper's table; remove them for other suites"
+        )
     if videos:
-        raise OptionError("videos are compared with `reference`; name the folder of a suite's data by `data`")
+        raise OptionError(
+            "videos are compared with `reference`; name the folder of a suite's data by `data`"
+        )

@@ -17,15 +17,25 @@ from torch import Tensor
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.lab.evaluation.vmaf import Vmaf, ffmpeg_with_vmaf
-from vidrestore.pages.results import ClipMetrics, Comparison, Result, Row, psnr_of_mean, rounded
+from vidrestore.pages.results import (
+    ClipMetrics,
+    Comparison,
+    Result,
+    Row,
+    psnr_of_mean,
+    rounded,
+)
 from vidrestore.pages.sequence_frames import GREY, channels_last, grey, timed_frames
 from vidrestore.pixels.metrics import SSIM_WINDOW, psnr, ssim
 
 _SAME_TIME = 0.0025  # seconds; Matroska rounds times to 1 ms
-SMALLEST = 33  # pixels of the shorter side; libvmaf's values are wrong for smaller frames
+# pixels of the shorter side; libvmaf's values are wrong for smaller frames
+SMALLEST = 33
 
 
-def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callable[[str], None]) -> Result:
+def compare_videos(
+    videos: Sequence[Path], reference: Path, on_progress: Callable[[str], None]
+) -> Result:
     """Measure each of `videos` against `reference`, a clean video with the same frames.
 
     Raises OptionError without a video, MediaError if a video can't be read or its frames differ from the
@@ -36,8 +46,13 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
             "`reference`: name the video to compare: `vidrestore eval a.mp4 --reference clean.mp4`"
         )
     names = [video.name for video in videos]
-    titles = [video.name if names.count(video.name) == 1 else str(video) for video in videos]
-    clips = [_clip(*pair, reference, on_progress) for pair in zip(videos, titles, strict=True)]
+    titles = [
+        video.name if names.count(video.name) == 1 else str(video) for video in videos
+    ]
+    clips = [
+        _clip(*pair, reference, on_progress)
+        for pair in zip(videos, titles, strict=True)
+    ]
     # a row for each video
     rows = []
     for clip, _ in clips:
@@ -48,10 +63,16 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
     protocol = (
         "psnr: of 8-bit R'G'B', all samples, mean over the frames that differ; psnr_mse: of the mean squared "
         "error over all frames; ssim: of luma (BT.601 of R'G'B')",
-        *(["vmaf: libvmaf's default model, of BT.601 luma in limited range in 8 bits"] if with_vmaf else []),
+        *(
+            ["vmaf: libvmaf's default model, of BT.601 luma in limited range in 8 bits"]
+            if with_vmaf
+            else []
+        ),
         "shown: the frame with the lowest PSNR, the reference on the left, the video on the right",
     )
-    notes = tuple(note for clip, late in clips for note in _notes(clip, late, reference))
+    notes = tuple(
+        note for clip, late in clips for note in _notes(clip, late, reference)
+    )
     return Result(
         "reference",
         f"Against {reference.name}",
@@ -85,9 +106,14 @@ def _clip(
     pairs = zip_longest(timed_frames(str(video)), timed_frames(str(reference)))
     frame, clean_frame = first = next(pairs, (None, None))
     if frame is None or clean_frame is None:
-        raise MediaError(f"{title if frame is None else reference.name}: has no frame to compare")
+        raise MediaError(
+            f"{title if frame is None else reference.name}: has no frame to compare"
+        )
     if frame[1].shape != clean_frame[1].shape:
-        sizes = [f"{picture.shape[2]}x{picture.shape[1]}" for _, picture in (frame, clean_frame)]
+        sizes = [
+            f"{picture.shape[2]}x{picture.shape[1]}"
+            for _, picture in (frame, clean_frame)
+        ]
         raise MediaError(
             f"{title}: {sizes[0]}, but {reference.name} is {sizes[1]}; compare videos of one size"
         )
@@ -97,7 +123,11 @@ def _clip(
     # frame by frame, of any length
     with ExitStack() as stack:
         can = min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf()
-        vmaf = stack.enter_context(Vmaf(shape[1], shape[2], torch.get_num_threads())) if can else None
+        vmaf = (
+            stack.enter_context(Vmaf(shape[1], shape[2], torch.get_num_threads()))
+            if can
+            else None
+        )
         for frame, clean_frame in chain([first], pairs):
             if frame is None or clean_frame is None:
                 shorter = title if frame is None else reference.name
@@ -127,5 +157,7 @@ def _clip(
 
 def gray_levels(picture: Tensor) -> Tensor:
     """Return the gray levels, (H, W) float64 in [0, 255] and not rounded, of a (3, H, W) uint8 picture."""
-    levels: Tensor = torch.tensordot(torch.tensor(GREY, dtype=torch.float64), picture.double(), dims=1)
+    levels: Tensor = torch.tensordot(
+        torch.tensor(GREY, dtype=torch.float64), picture.double(), dims=1
+    )
     return levels

@@ -42,7 +42,11 @@ class Vmaf:
         command = [ffmpeg, "-v", "error", *pixels, "-lavfi", work, "-f", "null", "-"]
         with (self._folder / "errors.txt").open("wb") as errors:
             self._process = subprocess.Popen(
-                command, cwd=self._folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+                command,
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
             )
         return self
 
@@ -54,7 +58,9 @@ class Vmaf:
     def add(self, restored: Levels, clean: Levels) -> None:
         """Add the next frame: gray levels (height, width), 0 to 255, measured as 8-bit limited-range luma."""
         # luma in limited range above gray chroma, as libvmaf takes no gray
-        luma = np.rint(16 + np.concatenate((restored, clean)) * (219 / 255)).astype(np.uint8)
+        luma = np.rint(16 + np.concatenate((restored, clean)) * (219 / 255)).astype(
+            np.uint8
+        )
         assert self._process.stdin is not None
         with suppress(OSError):  # it ended early, which `values` reports
             self._process.stdin.write(luma.tobytes() + bytes([128]) * (2 * luma.size))
@@ -70,7 +76,12 @@ class Vmaf:
         except (OSError, ValueError, KeyError):  # missing or incomplete
             scores = ()
         if self._process.returncode or len(scores) != self._frames:
-            lines = (self._folder / "errors.txt").read_text(errors="replace").strip().splitlines()
+            lines = (
+                (self._folder / "errors.txt")
+                .read_text(errors="replace")
+                .strip()
+                .splitlines()
+            )
             raise MediaError(
                 f"{self._ffmpeg}: ended with {self._process.returncode} while it measured VMAF: "
                 f"{(lines or ['no message'])[-1]}; put another FFmpeg on the PATH"
@@ -90,14 +101,19 @@ def ffmpeg_with_vmaf() -> str | None:
 def _packaged_ffmpeg() -> str | None:
     try:
         return str(import_module("imageio_ffmpeg").get_ffmpeg_exe())
-    except (ImportError, RuntimeError):  # not installed; installed without a binary for this system
+    # not installed; installed without a binary for this system
+    except (ImportError, RuntimeError):
         return None
 
 
 def _has_vmaf(ffmpeg: str) -> bool:
     try:
         listed = subprocess.run(
-            [ffmpeg, "-hide_banner", "-filters"], capture_output=True, text=True, errors="replace", timeout=60
+            [ffmpeg, "-hide_banner", "-filters"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -67,15 +67,30 @@ COST_PROTOCOLS = {
 
 def parameters_of(network: nn.Module) -> float:
     """Return the millions of parameters that are learned."""
-    counts = (parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+    counts = (
+        parameter.numel()
+        for parameter in network.parameters()
+        if parameter.requires_grad
+    )
     return sum(counts) / 1e6
 
 
 def multiply_adds_of(network: nn.Module) -> float:
     """Return the billions of multiply-adds of a picture network on one picture of 256x256."""
     # counted without computing anything
-    with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
-        network(torch.empty(1, 3, COUNTED_SIDE, COUNTED_SIDE, device=next(network.parameters()).device))
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        FlopCounterMode(display=False) as counter,
+    ):
+        network(
+            torch.empty(
+                1,
+                3,
+                COUNTED_SIDE,
+                COUNTED_SIDE,
+                device=next(network.parameters()).device,
+            )
+        )
     return float(counter.get_total_flops() / 2e9)
 
 
@@ -104,15 +119,22 @@ def read_workload(table: Table, data: Path) -> Workload:
     # the videos of the paper's training set decide how many steps an epoch has
     part = table.sets[0]
     stride = table.settings["stride"]
-    training, tests = (find(part.dataset, data, split) for split in ("train", part.split))
-    clips = [gray_video(clip, part.lines) for clip in divided(cast("Sequences", training), HELD_OUT_SHARE)[0]]
+    training, tests = (
+        find(part.dataset, data, split) for split in ("train", part.split)
+    )
+    clips = [
+        gray_video(clip, part.lines)
+        for clip in divided(cast("Sequences", training), HELD_OUT_SHARE)[0]
+    ]
     groups = len(ClipGroups(clips, PATCH_SIDE, stride, CLIP_LENGTH))
     if not groups:
         raise DatasetError(
             f"{data}: the training videos of {part.title} have fewer than {CLIP_LENGTH} frames"
         )
     return Workload(
-        groups, [gray_video(clip, part.lines).float() for clip in cast("Sequences", tests)], stride
+        groups,
+        [gray_video(clip, part.lines).float() for clip in cast("Sequences", tests)],
+        stride,
     )
 
 
@@ -137,7 +159,9 @@ def step_seconds(network: nn.Module, device: str) -> float:
     # the first steps fill caches, so that only later ones are timed
     times = [_now(device)]
     for _ in range(FIRST_STEPS + TIMED_STEPS):
-        restored = recovering.at(0.0, torch.float32, PlainLinear)(recovering.measure(clean))
+        restored = recovering.at(0.0, torch.float32, PlainLinear)(
+            recovering.measure(clean)
+        )
         optimiser.zero_grad()
         (restored - clean).square().mean().backward()
         optimiser.step()
@@ -163,16 +187,24 @@ def _now(device: str) -> float:
 
 def overhead_metrics(table: Table) -> tuple[str, ...]:
     """Return the names of what a table's systems cost; empty if it says nothing of it."""
-    return tuple(dict.fromkeys(metric for values in table.overhead.values() for metric in values))
+    return tuple(
+        dict.fromkeys(metric for values in table.overhead.values() for metric in values)
+    )
 
 
 def overhead_protocol(table: Table) -> tuple[str, ...]:
     """Return how the overhead of a table's systems is counted; empty if the table has none."""
     metrics = overhead_metrics(table)
-    return tuple(line for line in COST_PROTOCOLS["picture-costs"] if line.partition(":")[0] in metrics)
+    return tuple(
+        line
+        for line in COST_PROTOCOLS["picture-costs"]
+        if line.partition(":")[0] in metrics
+    )
 
 
-def overhead_rows(table: Table, systems: Sequence[System], system_names: Sequence[str]) -> Iterator[Row]:
+def overhead_rows(
+    table: Table, systems: Sequence[System], system_names: Sequence[str]
+) -> Iterator[Row]:
     """Yield the cost of each measured system beside the published one, then those only published."""
     # measured beside published, then what was only published
     metrics = overhead_metrics(table)
@@ -180,10 +212,20 @@ def overhead_rows(table: Table, systems: Sequence[System], system_names: Sequenc
     for system in measured:
         values = rounded(picture_costs(system.network, metrics))
         published = table.overhead.get(system.name, {})
-        yield Row(title_of(table, system.name), OVERHEAD_ROW, values, published, system.weights)
+        yield Row(
+            title_of(table, system.name),
+            OVERHEAD_ROW,
+            values,
+            published,
+            system.weights,
+        )
     names = {system.name for system in measured}
     for name, published in table.overhead.items():
-        if published and name not in names and (not system_names or name in system_names):
+        if (
+            published
+            and name not in names
+            and (not system_names or name in system_names)
+        ):
             yield Row(table.systems[name], OVERHEAD_ROW, {}, published)
 
 
@@ -200,7 +242,9 @@ def evaluate_costs(
     networks = table.settings["networks"]
     families = {str(network["family"]) for network in networks.values()}
     systems = (
-        find_systems(table, (), families, (), weights, device) if weights else _printed(networks, device)
+        find_systems(table, (), families, (), weights, device)
+        if weights
+        else _printed(networks, device)
     )
     systems = select_systems(systems, table, system_names)
     rows = list(overhead_rows(table, systems, system_names))
@@ -215,11 +259,19 @@ def evaluate_costs(
             values = rounded(patch_costs(system.network, workload, device))
             (published,) = part.published.get(system.name, ({},))
             rows.append(Row(title, part.title, values, published, system.weights))
-        notes += [] if workload else [f"seconds need the videos of {part.title}: `data`"]
+        notes += (
+            [] if workload else [f"seconds need the videos of {part.title}: `data`"]
+        )
     protocol = COST_PROTOCOLS[table.protocol]
     notes += table.remarks
     return Result(
-        table.name, table.title, "published", tuple(rows), protocol, tuple(notes), source=table.source
+        table.name,
+        table.title,
+        "published",
+        tuple(rows),
+        protocol,
+        tuple(notes),
+        source=table.source,
     )
 
 

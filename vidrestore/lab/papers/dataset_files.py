@@ -95,7 +95,9 @@ def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
     differ, MediaError if one can't be read.
     """
     # some releases have clean pictures with a border that the hazy ones lack
-    degraded, clean = (torch.from_numpy(read_rgb(path)) for path in (pair.degraded, pair.clean))
+    degraded, clean = (
+        torch.from_numpy(read_rgb(path)) for path in (pair.degraded, pair.clean)
+    )
     if pair.centred:
         clean = _middle(clean, *degraded.shape[1:])
     if degraded.shape != clean.shape:
@@ -133,7 +135,11 @@ def _middle(picture: Tensor, height: int, width: int) -> Tensor:
 
 def clean_frames(sequence: FrameSequence) -> Iterator[Tensor]:
     """Yield the clean frames in order, (3, H, W) uint8 R, G, B. Raises MediaError."""
-    return video_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
+    return (
+        video_frames(str(sequence.clean[0]))
+        if sequence.video
+        else picture_frames(sequence.clean)
+    )
 
 
 def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
@@ -147,10 +153,14 @@ def stacked(frames: Iterator[Tensor], place: str) -> Tensor:
     # frames of one clip have one size
     stack = list(frames)
     if not stack:
-        raise DatasetError(f"{place}: has no frame that can be decoded; unpack the release again")
+        raise DatasetError(
+            f"{place}: has no frame that can be decoded; unpack the release again"
+        )
     for number, frame in enumerate(stack):
         if frame.shape != stack[0].shape:
-            sizes = (f"{shape[-1]}x{shape[-2]}" for shape in (frame.shape, stack[0].shape))
+            sizes = (
+                f"{shape[-1]}x{shape[-2]}" for shape in (frame.shape, stack[0].shape)
+            )
             raise DatasetError(
                 f"{place}: frame {number} is {' but the first '.join(sizes)}; unpack the release again"
             )

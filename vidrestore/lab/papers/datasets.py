@@ -37,10 +37,13 @@ class Pairs:
     places: tuple[str, ...] = ("",)  # folders that hold both
     degraded: tuple[str, ...] = ("hazy", "haze", "input")
     clean: tuple[str, ...] = ("clear", "gt", "target")
-    names: str = "(.+)"  # regular expression for the degraded pictures' names without suffix
+    # regular expression for the degraded pictures' names without suffix
+    names: str = "(.+)"
     clean_names: str = r"\1"  # the name of the clean picture of each
-    ignored: str = ""  # regular expression for further pictures in these folders, to be ignored
-    scenes: tuple[int, int] | None = None  # first and last number that `names` begin with, of this split
+    # regular expression for further pictures in these folders, to be ignored
+    ignored: str = ""
+    # first and last number that `names` begin with, of this split
+    scenes: tuple[int, int] | None = None
     centred: bool = False  # larger clean pictures are cropped around their middle
 
 
@@ -69,8 +72,10 @@ class Dataset:
     # layouts by split, of which the first that fits is used; clips may be in several parts
     pairs: Mapping[str, tuple[Pairs, ...]] = field(default_factory=dict)
     clips: Mapping[str, tuple[tuple[Clips, ...], ...]] = field(default_factory=dict)
-    measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # see `Sequences`, by split
-    lines: int = 0  # height that the DUST paper downscales its frames to; 0 for their own
+    # see `Sequences`, by split
+    measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # height that the DUST paper downscales its frames to; 0 for their own
+    lines: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -90,7 +95,9 @@ def datasets() -> dict[str, Dataset]:
 
 def names(kind: Kind | None = None) -> tuple[str, ...]:
     """Return the names of all datasets, or of those of pairs of pictures or of clips."""
-    return tuple(name for name, dataset in datasets().items() if kind in (None, dataset.kind))
+    return tuple(
+        name for name, dataset in datasets().items() if kind in (None, dataset.kind)
+    )
 
 
 def splits(name: str) -> tuple[str, ...]:
@@ -105,27 +112,37 @@ def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
     # the release as it unpacks, or a folder that holds it
     dataset = _dataset(name)
     if split not in dataset.splits:
-        raise DatasetError(f"{name}: has no split {split!r}; there are: {', '.join(dataset.splits)}")
-    for folder in (path for pattern in ("", *dataset.folders) for path in folders(root, pattern)):
+        raise DatasetError(
+            f"{name}: has no split {split!r}; there are: {', '.join(dataset.splits)}"
+        )
+    for folder in (
+        path for pattern in ("", *dataset.folders) for path in folders(root, pattern)
+    ):
         for pairs in dataset.pairs.get(split, ()):
             if files := _paired_files(folder, pairs, dataset.expected):
                 return PairedImages(name, split, folder, tuple(files), pairs.centred)
         for parts in dataset.clips.get(split, ()):
             if clips := _find_clips(folder, parts):
-                return Sequences(name, split, folder, clips, dataset.measured.get(split, ()))
+                return Sequences(
+                    name, split, folder, clips, dataset.measured.get(split, ())
+                )
     raise _absent(name, root, split, dataset)
 
 
 def _dataset(name: str) -> Dataset:
     if name not in datasets():
-        raise DatasetError(f"no dataset named {name!r}; there are: {', '.join(datasets())}")
+        raise DatasetError(
+            f"no dataset named {name!r}; there are: {', '.join(datasets())}"
+        )
     return datasets()[name]
 
 
 def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError:
     """Return an error that names the place, the files found, the layout expected, and the way out."""
     if not root.is_dir():
-        return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.expected}")
+        return DatasetError(
+            f"{root}: no such folder; {dataset.title} is expected there: {dataset.expected}"
+        )
     # what is there instead helps to find what is missing
     entries = listing(root)
     more = f" and {len(entries) - MOST_NAMES} more" if len(entries) > MOST_NAMES else ""
@@ -144,7 +161,9 @@ def listing(folder: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise DatasetError(f"{folder}: the folder can't be read ({error.strerror})") from error
+        raise DatasetError(
+            f"{folder}: the folder can't be read ({error.strerror})"
+        ) from error
 
 
 def folders(root: Path, pattern: str) -> list[Path]:
@@ -156,17 +175,26 @@ def folders(root: Path, pattern: str) -> list[Path]:
             matches = [folder / part for folder in matches]
             continue
         entries = (folder / name for folder in matches for name in listing(folder))
-        matches = [path for path in entries if fnmatch(path.name.lower(), part.lower()) and path.is_dir()]
+        matches = [
+            path
+            for path in entries
+            if fnmatch(path.name.lower(), part.lower()) and path.is_dir()
+        ]
     return matches
 
 
 def _pictures(folder: Path) -> dict[str, str]:
     """Return the names of the pictures in a folder by their stems, numbers in order: im2 before im10."""
-    names = [name for name in listing(folder) if name.lower().endswith(PICTURE_SUFFIXES)]
-    return {os.path.splitext(name)[0]: name for name in sorted(names, key=natural_order)}
+    names = [
+        name for name in listing(folder) if name.lower().endswith(PICTURE_SUFFIXES)
+    ]
+    return {
+        os.path.splitext(name)[0]: name for name in sorted(names, key=natural_order)
+    }
 
 
-File = tuple[str, str]  # paths of degraded and clean picture, relative to the dataset's folder
+# paths of degraded and clean picture, relative to the dataset's folder
+File = tuple[str, str]
 
 
 def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
@@ -182,13 +210,19 @@ def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
     return []
 
 
-def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: str) -> Iterator[File]:
+def _pairs_of(
+    root: Path, degraded: Path, clean: Path, layout: Pairs, expected: str
+) -> Iterator[File]:
     """Yield the pairs of two folders, sorted by the degraded pictures."""
     # by names without suffix, as releases mix kinds of pictures
     pictures = _pictures(degraded)
     cleans = _pictures(clean)
-    matches = {stem: match for stem in pictures if (match := re.fullmatch(layout.names, stem))}
-    partners = {stem: match.expand(layout.clean_names) for stem, match in matches.items()}
+    matches = {
+        stem: match for stem in pictures if (match := re.fullmatch(layout.names, stem))
+    }
+    partners = {
+        stem: match.expand(layout.clean_names) for stem, match in matches.items()
+    }
     members = {*partners, *(partners.values() if degraded == clean else ())}
     # a picture of no pair would be missed in the mean
     for stem in sorted(pictures.keys() - members) if partners else ():
@@ -198,7 +232,8 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
                 "remove it from the folder"
             )
     degraded_prefix, clean_prefix = (
-        f"{folder.relative_to(root).as_posix()}/".removeprefix("./") for folder in (degraded, clean)
+        f"{folder.relative_to(root).as_posix()}/".removeprefix("./")
+        for folder in (degraded, clean)
     )
     for stem in sorted(partners, key=pictures.__getitem__):
         if (partner := partners[stem]) not in cleans:
@@ -206,7 +241,10 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
                 f"{degraded / pictures[stem]}: has no clean picture; expected {clean / partner} with one of "
                 f"{', '.join(PICTURE_SUFFIXES)}; fetch it, or remove the degraded picture from the folder"
             )
-        if layout.scenes is None or layout.scenes[0] <= int(matches[stem][1]) <= layout.scenes[1]:
+        if (
+            layout.scenes is None
+            or layout.scenes[0] <= int(matches[stem][1]) <= layout.scenes[1]
+        ):
             yield degraded_prefix + pictures[stem], clean_prefix + cleans[partner]
 
 
@@ -218,17 +256,30 @@ def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ..
     clips = [list(_clips(root, part)) for part in parts]
     if not all(clips):
         return ()
-    sequences = sorted((clip for part in clips for clip in part), key=lambda clip: clip.name)
-    if missing := set().union(*(part.only for part in parts)) - {clip.name for clip in sequences}:
-        raise DatasetError(f"{root}: lacks the clips {', '.join(sorted(missing))}; unpack the release again")
+    sequences = sorted(
+        (clip for part in clips for clip in part), key=lambda clip: clip.name
+    )
+    if missing := set().union(*(part.only for part in parts)) - {
+        clip.name for clip in sequences
+    }:
+        raise DatasetError(
+            f"{root}: lacks the clips {', '.join(sorted(missing))}; unpack the release again"
+        )
     return tuple(sequences)
 
 
 def _clips(root: Path, layout: Clips) -> Iterator[FrameSequence]:
     for folder in folders(root, layout.folder):
         if layout.videos:
-            files = (name for name in listing(folder) if name.lower().endswith(DATASET_VIDEOS))
-            yield from (FrameSequence(Path(name).stem, folder, (name,), video=True) for name in files)
+            files = (
+                name
+                for name in listing(folder)
+                if name.lower().endswith(DATASET_VIDEOS)
+            )
+            yield from (
+                FrameSequence(Path(name).stem, folder, (name,), video=True)
+                for name in files
+            )
         else:
             yield from _frame_clips(root, folder, layout)
 
@@ -237,7 +288,8 @@ def _frame_clips(root: Path, folder: Path, layout: Clips) -> Iterator[FrameSeque
     """Yield the folders of frames below `folder`, with low-resolution frames if there are any."""
     # low-resolution frames where the release has them
     small_root = next(iter(folders(root, layout.small)), None) if layout.small else None
-    shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal names of frames take memory once
+    # equal names of frames take memory once
+    shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     for name in _listed(root / layout.listed) if layout.listed else listing(folder):
         if name in layout.without or (layout.only and name not in layout.only):
             continue
@@ -250,9 +302,17 @@ def _frame_clips(root: Path, folder: Path, layout: Clips) -> Iterator[FrameSeque
         clean = tuple(frames.values())
         degraded = _small_frames(large, small, frames) if small else ()
         # shifted numbers keep their leading zeros
-        title = f"{int(name) + layout.shift:0{len(name)}d}" if layout.shift else layout.prefix + name
+        title = (
+            f"{int(name) + layout.shift:0{len(name)}d}"
+            if layout.shift
+            else layout.prefix + name
+        )
         yield FrameSequence(
-            title, large, shared.setdefault(clean, clean), small, shared.setdefault(degraded, degraded)
+            title,
+            large,
+            shared.setdefault(clean, clean),
+            small,
+            shared.setdefault(degraded, degraded),
         )
 
 

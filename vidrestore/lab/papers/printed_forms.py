@@ -53,7 +53,9 @@ class PrintedForm:
     note: str = ""
 
 
-def printed_form(model: Model, systems: Collection[str] = (), column: str = "") -> PrintedForm:
+def printed_form(
+    model: Model, systems: Collection[str] = (), column: str = ""
+) -> PrintedForm:
     """Return the system that a network is in a table with these `systems` and columns of this meaning."""
     # each family prints its variants in its own way
     family = model.card.family
@@ -66,12 +68,20 @@ def printed_form(model: Model, systems: Collection[str] = (), column: str = "") 
     form = _patches_form(family, config, isinstance(model.network, SigmaDust), column)
     if _configuration(model.card).get("training", {}).get("sensing") == "principal":
         note = "trained from principal components instead of a random sensing matrix"
-        form = replace(form, note=f"{form.note}, {note}" if form.note else f"the paper's network, but {note}")
+        form = replace(
+            form,
+            note=f"{form.note}, {note}"
+            if form.note
+            else f"the paper's network, but {note}",
+        )
     frames = trained_frames(model.card)
     if frames == PRINTED_FRAMES:
         return form
     finetuned = f"{form.system}-finetuned"
-    return replace(form, system=finetuned if finetuned in systems else f"{form.system}-{frames}-frames")
+    return replace(
+        form,
+        system=finetuned if finetuned in systems else f"{form.system}-{frames}-frames",
+    )
 
 
 def trained_frames(card: Card) -> int:
@@ -87,11 +97,15 @@ def _configuration(card: Card) -> dict[str, Any]:
 
 def depth_of(config: Any) -> int:
     """Return the number of blocks, layers or iterations of a network that recovers patches."""
-    counts = (getattr(config, name, None) for name in ("blocks", "layers", "iterations"))
+    counts = (
+        getattr(config, name, None) for name in ("blocks", "layers", "iterations")
+    )
     return int(next(filter(None, counts)))
 
 
-def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> PrintedForm:
+def _patches_form(
+    family: str, config: Any, any_sigma: bool, column: str
+) -> PrintedForm:
     """Return the form of DUST or of a system that its paper compares it with."""
     # the paper's own names first
     heads = config.heads if family == "dust" else 1
@@ -105,7 +119,12 @@ def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> Pri
     elif getattr(config, "temperature", False):
         ours["-temperature"] = "its variant whose attention has a learnt temperature"
     depth = depth_of(config)
-    if depth != PRINTED_LAYERS and column != DEPTH and family not in ITERATIVE and not any_sigma:
+    if (
+        depth != PRINTED_LAYERS
+        and column != DEPTH
+        and family not in ITERATIVE
+        and not any_sigma
+    ):
         ours[f"-{depth}-layers"] = f"one of {depth} layers instead of {PRINTED_LAYERS}"
     # and what a note must say though the name stays
     words = [*ours.values()]
@@ -119,11 +138,15 @@ def _patches_form(family: str, config: Any, any_sigma: bool, column: str) -> Pri
     return PrintedForm(name + "".join(ours), note)
 
 
-def _taylorformer_form(config: mb_taylorformer.MBTaylorFormerConfig, systems: Collection[str]) -> PrintedForm:
+def _taylorformer_form(
+    config: mb_taylorformer.MBTaylorFormerConfig, systems: Collection[str]
+) -> PrintedForm:
     """Return the form of MB-TaylorFormer V2: by size, ablation (Tables VIII to XII) and what is ours."""
     # the size by the shape alone
     sizes = mb_taylorformer.SIZES.items()
-    matches = ((size, base) for size, base in sizes if not _differences(config, base, SHAPE))
+    matches = (
+        (size, base) for size, base in sizes if not _differences(config, base, SHAPE)
+    )
     size, base = next(matches, ("other", config))
     name = f"mb-taylorformer-{size}{_ablations(config)}"
     # the power of focus is in the name only where a table varies it
@@ -136,7 +159,9 @@ def _taylorformer_form(config: mb_taylorformer.MBTaylorFormerConfig, systems: Co
     rule = _differences(config.attention, PRINTED_RULE, IN_RULE)
     released = [*_differences(config, paper, {"first_residual"}).values()]
     released += [f"attention.{words}" for words in rule.values()]
-    return _form(name, _differences(config, base, set(vars(config)) - IN_PRINT), released)
+    return _form(
+        name, _differences(config, base, set(vars(config)) - IN_PRINT), released
+    )
 
 
 def _differences(config: Any, base: Any, names: Collection[str]) -> dict[str, str]:
@@ -148,11 +173,15 @@ def _differences(config: Any, base: Any, names: Collection[str]) -> dict[str, st
     return differences
 
 
-def _form(name: str, ours: Mapping[str, str], released: Iterable[str] = ()) -> PrintedForm:
+def _form(
+    name: str, ours: Mapping[str, str], released: Iterable[str] = ()
+) -> PrintedForm:
     """Return the form of a network with settings of ours, which go into its name, and released ones."""
     words = [*ours.values(), *released]
     note = f"differs from the printed network in {', '.join(words)}" if words else ""
-    return PrintedForm(name + "".join(f"-{setting.replace('_', '-')}" for setting in ours), note)
+    return PrintedForm(
+        name + "".join(f"-{setting.replace('_', '-')}" for setting in ours), note
+    )
 
 
 def _ablations(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
@@ -160,7 +189,11 @@ def _ablations(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     # each ablation removes or changes one part
     published = mb_taylorformer.B
     fixed = config.embedding != published.embedding
-    limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
+    limit = (
+        "-any-offset"
+        if not config.offset_limit
+        else f"-offset-{config.offset_limit[1]:g}"
+    )
     names = f"-{config.embedding}" * fixed + "-p" * (not config.chain)
     names += limit * (config.offset_limit != published.offset_limit and not fixed)
     return names + "-no-cpe" * (config.attention.position == "none")
@@ -178,7 +211,11 @@ def _vsr_form(config: Any) -> PrintedForm:
     family = "vsr-transformer"
     if not isinstance(config, vsr_transformer.VsrConfig):
         return PrintedForm(f"{family}-n{'-no-boff' * (not config.neighbours)}")
-    name = family + "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
+    name = (
+        family
+        + "-no-stcsa" * (not config.attention)
+        + "-no-boff" * (not config.alignment)
+    )
     name += "-3-frames" * (config.frames == 3)
     paper = replace(vsr_transformer.SIZES["reds"], blocks=config.frames)
     free = {"frames", "attention", "alignment", "flow"}

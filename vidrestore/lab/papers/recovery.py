@@ -63,7 +63,12 @@ class RecoverySystem(nn.Module):
     sensing: nn.Parameter | None  # A (M, N)
 
     def __init__(
-        self, patch: int, measurements: int | None, *, scale: float = 1.0, learned: bool = True
+        self,
+        patch: int,
+        measurements: int | None,
+        *,
+        scale: float = 1.0,
+        learned: bool = True,
     ) -> None:
         super().__init__()
         initial = (
@@ -72,7 +77,8 @@ class RecoverySystem(nn.Module):
             else scale * nn.init.xavier_uniform_(torch.empty(measurements, patch**2))
         )
         self.register_parameter(
-            "sensing", None if initial is None else nn.Parameter(initial, requires_grad=learned)
+            "sensing",
+            None if initial is None else nn.Parameter(initial, requires_grad=learned),
         )
 
     def measure(self, patches: Tensor) -> Tensor:
@@ -82,7 +88,9 @@ class RecoverySystem(nn.Module):
     def forward(self, measurements: Tensor) -> Tensor:
         return self.at(0.0, measurements.dtype, PlainLinear)(measurements)
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Recovering:
         """Return the function (B, T, M) -> (B, T, N) with products in `dtype`.
 
         Use `PackedLinear` for inference and `PlainLinear` for gradients. Values that depend on the weights
@@ -91,7 +99,9 @@ class RecoverySystem(nn.Module):
         raise NotImplementedError
 
 
-def builder(network: Callable[[Any], T], config: Callable[..., Any]) -> Callable[[dict[str, Any]], T]:
+def builder(
+    network: Callable[[Any], T], config: Callable[..., Any]
+) -> Callable[[dict[str, Any]], T]:
     """Return the function that builds a network from the configuration in its weights file."""
     return lambda values: network(config(**values))
 
@@ -123,7 +133,8 @@ def recover(
     attention = normalised_attention if normalise else weighted_attention
     projected = sensing @ dictionary
     synthesis, forth, back = (
-        linear(matrix, measurements.dtype) for matrix in (dictionary, projected, projected.mT / c)
+        linear(matrix, measurements.dtype)
+        for matrix in (dictionary, projected, projected.mT / c)
     )
     threshold = torch.tensor(lambda1 / c)
     # from codes of 0, a gradient step and a threshold at a time
@@ -162,11 +173,18 @@ class Algorithm1(RecoverySystem):
         super().__init__(config.patch, config.measurements, learned=False)
         self.config = config
         # D (N, K)
-        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
+        self.dictionary = nn.Parameter(
+            dct_dictionary(config.patch, config.atoms), requires_grad=False
+        )
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Recovering:
         """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
-        config, sensing = self.config, sensing_or_identity(self.sensing, self.dictionary)
+        config, sensing = (
+            self.config,
+            sensing_or_identity(self.sensing, self.dictionary),
+        )
         bound = float(torch.linalg.matrix_norm(sensing @ self.dictionary, 2)) ** 2
         return lambda measurements: recover(
             measurements,

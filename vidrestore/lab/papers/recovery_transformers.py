@@ -34,8 +34,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.lab.papers.recovery import WHITE_LEVEL, Recovering, RecoverySystem, builder
-from vidrestore.models.dust import check_measurements, normalised_attention, weighted_attention
+from vidrestore.lab.papers.recovery import (
+    WHITE_LEVEL,
+    Recovering,
+    RecoverySystem,
+    builder,
+)
+from vidrestore.models.dust import (
+    check_measurements,
+    normalised_attention,
+    weighted_attention,
+)
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
 
 
@@ -67,19 +76,26 @@ class UnfoldedTransformer(RecoverySystem):
         pixels = config.patch**2
         # without measurements the patches themselves are the input
         self.embedding = nn.Linear(config.measurements or pixels, config.width)
-        self.attending = nn.Parameter(_glorot(config.blocks, config.width))  # W_a of each block
-        self.mapping = nn.Parameter(_glorot(config.blocks, config.width))  # W_b of each block
+        # W_a of each block
+        self.attending = nn.Parameter(_glorot(config.blocks, config.width))
+        # W_b of each block
+        self.mapping = nn.Parameter(_glorot(config.blocks, config.width))
         self.output = nn.Linear(config.width, pixels)
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Recovering:
         """See `RecoverySystem.at`. W_b precedes the attention, so one product yields q and W_b y."""
         # the scale of 0 to 1 is put into the first and last product
         embed = Product(self.embedding.weight / WHITE_LEVEL, dtype, linear)
         output = Product(WHITE_LEVEL * self.output.weight, dtype, linear)
         blocks = [
-            Product(torch.cat(pair), dtype, linear) for pair in zip(self.attending, self.mapping, strict=True)
+            Product(torch.cat(pair), dtype, linear)
+            for pair in zip(self.attending, self.mapping, strict=True)
         ]
-        attention = normalised_attention if self.config.normalise else weighted_attention
+        attention = (
+            normalised_attention if self.config.normalise else weighted_attention
+        )
 
         def recover(measurements: Tensor) -> Tensor:
             tokens = on_tokens(embed, measurements) + self.embedding.bias
@@ -115,14 +131,20 @@ class VitConfig:
     def __post_init__(self) -> None:
         check_measurements(self.measurements, self.patch)
         if min(self.patch, self.width, self.hidden, self.blocks, self.heads) < 1:
-            raise ValueError(f"patch, width, hidden, blocks and heads must be at least 1, got {self}")
+            raise ValueError(
+                f"patch, width, hidden, blocks and heads must be at least 1, got {self}"
+            )
         if self.width % (2 * self.heads):
-            raise ValueError(f"width must be a multiple of twice the {self.heads} heads, got {self.width}")
+            raise ValueError(
+                f"width must be a multiple of twice the {self.heads} heads, got {self.width}"
+            )
 
 
 def sinusoids(length: int, width: int) -> Tensor:
     """Return (length, width): sines, then cosines of positions, at frequencies from 1 to 1 / LONGEST_WAVE."""
-    frequencies = torch.exp(-math.log(LONGEST_WAVE) * torch.arange(width // 2) / (width // 2))
+    frequencies = torch.exp(
+        -math.log(LONGEST_WAVE) * torch.arange(width // 2) / (width // 2)
+    )
     angles = torch.arange(length)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
@@ -153,11 +175,19 @@ class Vit(RecoverySystem):
         self.norm = nn.LayerNorm(config.width)
         self.output = nn.Linear(config.width, pixels)
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Recovering:
         """See `RecoverySystem.at`."""
         # parts for this dtype, made once
-        embed, output = Affine(self.embedding, dtype, linear), Affine(self.output, dtype, linear)
-        blocks = [BlockAt(cast(VitBlock, block), self.config.heads, dtype, linear) for block in self.blocks]
+        embed, output = (
+            Affine(self.embedding, dtype, linear),
+            Affine(self.output, dtype, linear),
+        )
+        blocks = [
+            BlockAt(cast(VitBlock, block), self.config.heads, dtype, linear)
+            for block in self.blocks
+        ]
 
         def recover(measurements: Tensor) -> Tensor:
             tokens = embed(measurements / WHITE_LEVEL)
@@ -172,7 +202,9 @@ class Vit(RecoverySystem):
 class Affine:
     """A linear layer whose product is in `dtype`, whatever the dtype of the tokens."""
 
-    def __init__(self, layer: nn.Linear, dtype: torch.dtype, linear: type[Linear]) -> None:
+    def __init__(
+        self, layer: nn.Linear, dtype: torch.dtype, linear: type[Linear]
+    ) -> None:
         self.product = Product(layer.weight, dtype, linear)
         self.bias = layer.bias
 
@@ -184,7 +216,9 @@ class Affine:
 class BlockAt:
     """A block on tokens (B, T, width)."""
 
-    def __init__(self, block: VitBlock, heads: int, dtype: torch.dtype, linear: type[Linear]) -> None:
+    def __init__(
+        self, block: VitBlock, heads: int, dtype: torch.dtype, linear: type[Linear]
+    ) -> None:
         self.norm1 = block.norm1
         self.norm2 = block.norm2
         self.heads = heads
@@ -199,8 +233,14 @@ class BlockAt:
 
     def _attention(self, tokens: Tensor) -> Tensor:
         """Return the attention of each head, concatenated."""
-        queries, keys, values = self.qkv(tokens).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return F.scaled_dot_product_attention(queries, keys, values).transpose(1, 2).flatten(2)
+        queries, keys, values = (
+            self.qkv(tokens).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        )
+        return (
+            F.scaled_dot_product_attention(queries, keys, values)
+            .transpose(1, 2)
+            .flatten(2)
+        )
 
 
 build_unfolded_transformer = builder(UnfoldedTransformer, UnfoldedTransformerConfig)

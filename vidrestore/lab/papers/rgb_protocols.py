@@ -36,7 +36,15 @@ from vidrestore.lab.papers.tables import Table, TableSet
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.pages.results import BICUBIC, GIVEN, ClipMetrics, Comparison, System
 from vidrestore.pages.sequence_frames import channels_last, eight_bits
-from vidrestore.pixels.metrics import SSIM_K1, SSIM_K2, SSIM_SIGMA, SSIM_WINDOW, bgr_to_luma, psnr, ssim
+from vidrestore.pixels.metrics import (
+    SSIM_K1,
+    SSIM_K2,
+    SSIM_SIGMA,
+    SSIM_WINDOW,
+    bgr_to_luma,
+    psnr,
+    ssim,
+)
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer
 from vidrestore.settings.options import RestoreOptions
@@ -55,7 +63,8 @@ def _comparison(index: int, *pictures: Tensor) -> Comparison:
 
 # Metrics of pictures (C, H, W) of R, G, B, uint8 or float in [0, 1], as the papers' scripts compute them
 
-MATLAB_LUMA = (65.481, 128.553, 24.966)  # weights of rgb2ycbcr for R, G, B in [0, 1]; the offset is 16
+# weights of rgb2ycbcr for R, G, B in [0, 1]; the offset is 16
+MATLAB_LUMA = (65.481, 128.553, 24.966)
 
 
 def rgb_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
@@ -162,17 +171,32 @@ RULES: dict[str, tuple[Metrics, bool, str]] = {
         True,
         "pictures in 8 bits; PSNR and SSIM of BasicSR's Y, as the release validates: it has no test for snow",
     ),
-    "deblur": (volume_metrics, True, f"pictures in 8 bits; PSNR of R, G, B; {COLOUR_SSIM}"),
-    "denoise": (volume_metrics, False, f"PSNR of R, G, B in floats, not rounded; {COLOUR_SSIM}"),
+    "deblur": (
+        volume_metrics,
+        True,
+        f"pictures in 8 bits; PSNR of R, G, B; {COLOUR_SSIM}",
+    ),
+    "denoise": (
+        volume_metrics,
+        False,
+        f"PSNR of R, G, B in floats, not rounded; {COLOUR_SSIM}",
+    ),
 }
 
 
 # what is measured in place of R, G, B
-PLANES: dict[str, Callable[[Tensor], NDArray[Any]]] = {"derain": matlab_luma, "desnow": basicsr_luma}
+PLANES: dict[str, Callable[[Tensor], NDArray[Any]]] = {
+    "derain": matlab_luma,
+    "desnow": basicsr_luma,
+}
 
 
 def measure_pictures(
-    table: Table, part: TableSet, pairs: Sequence[Pair], systems: Sequence[System], shown_count: int
+    table: Table,
+    part: TableSet,
+    pairs: Sequence[Pair],
+    systems: Sequence[System],
+    shown_count: int,
 ) -> Iterator[ClipMetrics]:
     """Yield the metrics of every system on every picture, with a comparison of the first `shown_count`."""
     # restorers are loaded once, pictures one at a time
@@ -183,10 +207,19 @@ def measure_pictures(
         degraded, clean = read_pair(pair)
         for system, restore in zip(systems, restorers, strict=True):
             restored = restore(degraded.float() / 255).clamp(0, 1)
-            frames = {name: (value,) for name, value in picture_metrics(task, restored, clean).items()}
-            example = _comparison(0, degraded, eight_bits(restored), clean) if number < shown_count else None
+            frames = {
+                name: (value,)
+                for name, value in picture_metrics(task, restored, clean).items()
+            }
+            example = (
+                _comparison(0, degraded, eight_bits(restored), clean)
+                if number < shown_count
+                else None
+            )
             name = pair.degraded.stem
-            yield ClipMetrics(system.name, part.name, column, name, frames, system.weights, example)
+            yield ClipMetrics(
+                system.name, part.name, column, name, frames, system.weights, example
+            )
 
 
 def picture_metrics(task: str, restored: Tensor, clean: Tensor) -> dict[str, float]:
@@ -247,11 +280,22 @@ def measure_enlarging(
         indices = measured_frames or tuple(range(len(clean)))
         middle = indices[len(indices) // 2] if number < shown_count else None
         for system, enlarge in zip(systems, enlargers, strict=True):
-            by_channel, comparison = _enlarged_metrics(enlarge, small, clean, indices, channels, middle)
+            by_channel, comparison = _enlarged_metrics(
+                enlarge, small, clean, indices, channels, middle
+            )
             for channel, values in by_channel.items():
-                frames = {metric: tuple(map(itemgetter(metric), values)) for metric in values[0]}
+                frames = {
+                    metric: tuple(map(itemgetter(metric), values))
+                    for metric in values[0]
+                }
                 yield ClipMetrics(
-                    system.name, part.name, channel, sequence.name, frames, system.weights, comparison
+                    system.name,
+                    part.name,
+                    channel,
+                    sequence.name,
+                    frames,
+                    system.weights,
+                    comparison,
                 )
 
 
@@ -265,7 +309,9 @@ def _enlarged_metrics(
 ) -> tuple[dict[str, list[dict[str, float]]], Comparison | None]:
     """Return the metrics of each frame by channel, and the frame of `shown_index`."""
     # frame by frame, as large frames take much memory
-    by_channel: dict[str, list[dict[str, float]]] = {channel: [] for channel in channels}
+    by_channel: dict[str, list[dict[str, float]]] = {
+        channel: [] for channel in channels
+    }
     comparison = None
     for index, large in zip(indices, enlarge(small, indices), strict=True):
         for channel in channels:
@@ -277,7 +323,9 @@ def _enlarged_metrics(
 
 def _cropped(frame: Tensor) -> Tensor:
     """Crop (3, H, W) at the right and bottom to multiples of 4."""
-    return frame[:, : frame.shape[1] // SCALE * SCALE, : frame.shape[2] // SCALE * SCALE]
+    return frame[
+        :, : frame.shape[1] // SCALE * SCALE, : frame.shape[2] // SCALE * SCALE
+    ]
 
 
 def small_frames(sequence: FrameSequence, clean: Tensor, downscale: bool) -> Tensor:
@@ -286,7 +334,9 @@ def small_frames(sequence: FrameSequence, clean: Tensor, downscale: bool) -> Ten
     """
     # downscaled by us where the release has none
     if downscale or not sequence.degraded:
-        return torch.stack([eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean])
+        return torch.stack(
+            [eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean]
+        )
     small = stacked(picture_frames(sequence.degraded), sequence.name)
     height, width = (side // SCALE for side in clean.shape[-2:])
     if tuple(small.shape[-2:]) != (height, width):
@@ -304,12 +354,16 @@ def enlarger(system: System) -> Enlarger:
     return partial(_enlarged, VsrRestorer(_options(system)))
 
 
-def _enlarged(restorer: VsrRestorer, small: Tensor, indices: tuple[int, ...]) -> Iterator[Tensor]:
+def _enlarged(
+    restorer: VsrRestorer, small: Tensor, indices: tuple[int, ...]
+) -> Iterator[Tensor]:
     # a few frames at once, of which those that are measured are kept
     clip = small.float() / 255
     for first in range(indices[0], indices[-1] + 1, FRAMES_AT_ONCE):
         stop = min(first + FRAMES_AT_ONCE, indices[-1] + 1)
-        for index, large in zip(range(first, stop), restorer.frames(clip, (first, stop)), strict=True):
+        for index, large in zip(
+            range(first, stop), restorer.frames(clip, (first, stop)), strict=True
+        ):
             if index in indices:
                 yield eight_bits(large)
 

@@ -22,7 +22,13 @@ from torch import Tensor
 from vidrestore.errors import DatasetError
 from vidrestore.lab.degrade import add_gaussian_noise
 from vidrestore.lab.papers.dataset_files import FrameSequence, clean_frames, stacked
-from vidrestore.lab.papers.printed_forms import DEPTH, DUST_VALUES, INITIAL, depth_of, trained_frames
+from vidrestore.lab.papers.printed_forms import (
+    DEPTH,
+    DUST_VALUES,
+    INITIAL,
+    depth_of,
+    trained_frames,
+)
 from vidrestore.lab.papers.tables import Table, TableSet, seed_of
 from vidrestore.lab.sensing.recover import recovery_clips
 from vidrestore.models.fast.linear import PackedLinear
@@ -61,7 +67,11 @@ class Setting:
 def setting_of(table: Table, column: str) -> Setting:
     """Return the setting that a column names by what the table's columns are; the rest is the table's."""
     # what the columns mean decides which field they set
-    values = {name: table.settings[name] for name in ("rate", "sigma", "stride") if name in table.settings}
+    values = {
+        name: table.settings[name]
+        for name in ("rate", "sigma", "stride")
+        if name in table.settings
+    }
     if table.column == "task":
         return Setting(**values | table.settings["tasks"][column])
     if table.column == INITIAL:
@@ -77,8 +87,14 @@ def setting_of(table: Table, column: str) -> Setting:
 
 def tasks(table: Table) -> tuple[str, ...]:
     """Return the tasks of the weights for a table: "recover", "denoise", or both."""
-    settings = [setting_of(table, column) for part in table.sets for column in part.columns]
-    return tuple(dict.fromkeys("denoise" if setting.rate is None else "recover" for setting in settings))
+    settings = [
+        setting_of(table, column) for part in table.sets for column in part.columns
+    ]
+    return tuple(
+        dict.fromkeys(
+            "denoise" if setting.rate is None else "recover" for setting in settings
+        )
+    )
 
 
 def fits(system: System, table: Table, column: str) -> bool:
@@ -92,15 +108,22 @@ def fits(system: System, table: Table, column: str) -> bool:
     assert system.model is not None
     config = system.network.config
     measurements = getattr(config, "measurements", None)
-    rate = round(measurements / config.patch**2, PRINTED_RATE_DIGITS) if measurements else None
+    rate = (
+        round(measurements / config.patch**2, PRINTED_RATE_DIGITS)
+        if measurements
+        else None
+    )
     if config.patch != PATCH_SIDE or rate != setting.rate:
         return False
     if setting.depth not in (None, depth_of(config)):
         return False
     frames = trained_frames(system.model.card)
-    if frames not in (CLIP_LENGTH, setting.clip):  # fine-tuned on longer clips, as in Table VII b
+    # fine-tuned on longer clips, as in Table VII b
+    if frames not in (CLIP_LENGTH, setting.clip):
         return False
-    initial = {name: getattr(config, name, value) for name, value in DUST_VALUES.items()}
+    initial = {
+        name: getattr(config, name, value) for name, value in DUST_VALUES.items()
+    }
     if setting.initial not in (None, initial):
         return False
     # a network for every sigma has a range on its card
@@ -108,7 +131,11 @@ def fits(system: System, table: Table, column: str) -> bool:
     if not sigma:
         return True
     levels = sigma if isinstance(sigma, list) else [sigma]
-    return bool(min(levels) <= setting.sigma <= max(levels)) if setting.sigma else not any(levels)
+    return (
+        bool(min(levels) <= setting.sigma <= max(levels))
+        if setting.sigma
+        else not any(levels)
+    )
 
 
 def measure(
@@ -125,15 +152,21 @@ def measure(
             for column in part.columns:
                 if fits(system, table, column):
                     show = number < shown_count
-                    yield _measure_video(table, part, sequence.name, clean, system, column, show)
+                    yield _measure_video(
+                        table, part, sequence.name, clean, system, column, show
+                    )
 
 
-def gray_video(sequence: FrameSequence, lines: int, most_frames: int = VIDEO_FRAMES) -> Tensor:
+def gray_video(
+    sequence: FrameSequence, lines: int, most_frames: int = VIDEO_FRAMES
+) -> Tensor:
     """Return the first frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0. Raises
     # few frames in gray, as small as the paper has them
     DatasetError if the frames are smaller than a patch.
     """
-    frames = stacked(map(grey, islice(clean_frames(sequence), most_frames)), sequence.name)
+    frames = stacked(
+        map(grey, islice(clean_frames(sequence), most_frames)), sequence.name
+    )
     video = downscaled(frames, lines) if lines else frames
     if min(video.shape[1:]) < PATCH_SIDE:
         raise DatasetError(
@@ -173,15 +206,24 @@ def _measure_video(
         measured_seed = seed if setting.sigma and setting.rate is not None else None
         work = restorer(system.network, setting.sigma, measured_seed)
         patch = system.network.config.patch
-        restored = restored_video(work, noisy, patch, setting.stride, setting.clip, system.device)
+        restored = restored_video(
+            work, noisy, patch, setting.stride, setting.clip, system.device
+        )
     restored = restored.clamp(0, 255)
     pairs = list(zip(restored, clean, strict=True))
-    frames = {"psnr": tuple(psnr(*pair) for pair in pairs), "ssim": tuple(ssim(*pair) for pair in pairs)}
+    frames = {
+        "psnr": tuple(psnr(*pair) for pair in pairs),
+        "ssim": tuple(ssim(*pair) for pair in pairs),
+    }
     comparison = gray_comparison(noisy, restored, clean) if show else None
-    return ClipMetrics(system.name, part.name, column, clip, frames, system.weights, comparison)
+    return ClipMetrics(
+        system.name, part.name, column, clip, frames, system.weights, comparison
+    )
 
 
-def restorer(network: Any, sigma: float, seed: int | None) -> Callable[[Tensor], Tensor]:
+def restorer(
+    network: Any, sigma: float, seed: int | None
+) -> Callable[[Tensor], Tensor]:
     """Return the function that recovers groups of patches (B, T, N) on the 0-255 scale; with a seed, noise of
     `sigma` is added to the measurements.
     """
@@ -192,7 +234,9 @@ def restorer(network: Any, sigma: float, seed: int | None) -> Callable[[Tensor],
     def recovered(groups: Tensor) -> Tensor:
         measured = network.measure(groups)
         if generator is not None:
-            measured = add_gaussian_noise(measured, sigma, generator, clip_and_round=False)
+            measured = add_gaussian_noise(
+                measured, sigma, generator, clip_and_round=False
+            )
         restored: Tensor = work(measured)
         return restored
 
@@ -201,7 +245,12 @@ def restorer(network: Any, sigma: float, seed: int | None) -> Callable[[Tensor],
 
 @torch.no_grad()
 def restored_video(
-    work: Callable[[Tensor], Tensor], video: Tensor, patch: int, stride: int, length: int, device: str
+    work: Callable[[Tensor], Tensor],
+    video: Tensor,
+    patch: int,
+    stride: int,
+    length: int,
+    device: str,
 ) -> Tensor:
     """Restore a video (T, H, W) on the 0-255 scale clip by clip."""
     # each clip of the paper by itself; the last one shares frames with the one before
@@ -209,9 +258,13 @@ def restored_video(
     for first, start, stop in recovery_clips(len(video), length):
         clip = video[first:stop].to(device)
         height, width = clip.shape[1:]
-        positions = fixed_positions(len(clip), Grid(height, width, patch, stride), clip.device)
+        positions = fixed_positions(
+            len(clip), Grid(height, width, patch, stride), clip.device
+        )
         origins = origins_of(positions, height, width)
-        restored[start:stop] = restore_patches(clip, origins, patch, work)[start - first :].cpu()
+        restored[start:stop] = restore_patches(clip, origins, patch, work)[
+            start - first :
+        ].cpu()
     return restored
 
 

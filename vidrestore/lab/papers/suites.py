@@ -37,11 +37,14 @@ from vidrestore.pages.results import (
 )
 from vidrestore.settings.families import FAMILIES
 
-__all__ = ["evaluate_table", "read_table", "table_names"]  # what `vidrestore.lab.evaluation` uses
+# what `vidrestore.lab.evaluation` uses
+__all__ = ["evaluate_table", "read_table", "table_names"]
 
 OnProgress = Callable[[str], None]
 # families that work on patches of gray frames
-PATCH_FAMILIES = tuple(name for name, family in FAMILIES.items() if "recover" in family.tasks)
+PATCH_FAMILIES = tuple(
+    name for name, family in FAMILIES.items() if "recover" in family.tasks
+)
 SHOWN_COUNT = 3  # clips or pictures of each set that the page shows
 
 
@@ -53,9 +56,11 @@ class Protocol:
     families: tuple[str, ...]  # networks that take part
     baselines: Callable[[Table], tuple[str, ...]]  # systems without weights
     tasks: Callable[[Table], tuple[str, ...]]  # those of the weights
-    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]  # describe the protocol for some test sets
+    # describe the protocol for some test sets
+    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
     pooled: bool = False  # mean over all frames of a set, not over its clips' means
-    fits: Callable[[System, Table, str], bool] = lambda system, table, column: True  # takes part in a column
+    # takes part in a column
+    fits: Callable[[System, Table, str], bool] = lambda system, table, column: True
     requires: str = ""  # the condition of `fits` in words
 
 
@@ -64,8 +69,12 @@ def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     settings = [sensed_patches.setting_of(table, column) for column in columns]
     strides = {setting.stride for setting in settings}
     clips = {setting.clip for setting in settings}
-    stride, clip = (" or ".join(map(str, sorted(values))) for values in (strides, clips))
-    return tuple(line.format(stride=stride, clip=clip) for line in sensed_patches.PATCH_PROTOCOL)
+    stride, clip = (
+        " or ".join(map(str, sorted(values))) for values in (strides, clips)
+    )
+    return tuple(
+        line.format(stride=stride, clip=clip) for line in sensed_patches.PATCH_PROTOCOL
+    )
 
 
 def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -74,7 +83,9 @@ def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
         if table.settings.get("made")
         else "of the release, else made here bicubically"
     )
-    measured = sorted({index + 1 for sequences in sets for index in sequences.measured_frames})
+    measured = sorted(
+        {index + 1 for sequences in sets for index in sequences.measured_frames}
+    )
     restored = (
         f"of each clip only frame {', '.join(map(str, measured))} is restored and measured"
         if measured
@@ -136,7 +147,9 @@ def evaluate_table(
     if table.protocol in costs.COST_PROTOCOLS:
         if sets:
             raise OptionError(f"{name}: has no test sets to choose; remove `sets`")
-        return costs.evaluate_costs(table, data, weights, system_names, device, on_progress)
+        return costs.evaluate_costs(
+            table, data, weights, system_names, device, on_progress
+        )
     # the test sets and the systems to measure
     protocol = TABLE_PROTOCOLS[table.protocol]
     parts = _select_sets(table, sets)
@@ -144,7 +157,12 @@ def evaluate_table(
     test_sets = {part.name: _find_set(table, part, data) for part in measured}
     _check_distinct(test_sets)
     found_systems = find_systems(
-        table, protocol.baselines(table), protocol.families, protocol.tasks(table), weights, device
+        table,
+        protocol.baselines(table),
+        protocol.families,
+        protocol.tasks(table),
+        weights,
+        device,
     )
     systems = select_systems(found_systems, table, system_names)
     if weights:
@@ -152,9 +170,14 @@ def evaluate_table(
     # measure, and lay the table out
     clips: list[ClipMetrics] = []
     for part in measured:
-        clips += _measured(table, part, test_sets[part.name], systems, protocol, on_progress)
+        clips += _measured(
+            table, part, test_sets[part.name], systems, protocol, on_progress
+        )
     plots = tuple(figures.plots(table, parts, clips))
-    rows = [*_rows(table, parts, clips, system_names, protocol.pooled), *figures.frame_rows(table, plots)]
+    rows = [
+        *_rows(table, parts, clips, system_names, protocol.pooled),
+        *figures.frame_rows(table, plots),
+    ]
     rows += costs.overhead_rows(table, systems, system_names)
     titles = {clip.system: title_of(table, clip.system) for clip in clips}
     return Result(
@@ -175,22 +198,41 @@ def evaluate_table(
 def _select_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
     names = [part.name for part in table.sets if part.dataset]
     if unknown := [name for name in sets if name not in names]:
-        raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
+        raise OptionError(
+            f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}"
+        )
     complete = not sets or set(sets) == set(names)
-    return [part for part in table.sets if (complete if not part.dataset else not sets or part.name in sets)]
+    return [
+        part
+        for part in table.sets
+        if (complete if not part.dataset else not sets or part.name in sets)
+    ]
 
 
 def _check_all_fit(
-    systems: Sequence[System], table: Table, protocol: Protocol, parts: Sequence[TableSet]
+    systems: Sequence[System],
+    table: Table,
+    protocol: Protocol,
+    parts: Sequence[TableSet],
 ) -> None:
     """Raise OptionError for weights that would be measured in no column of the test sets."""
     for system in systems:
         # a test set named with the weights is the only one that they are for
         on = [part for part in parts if system.test_set in ("", part.name)]
-        if not any(protocol.fits(system, table, column) for part in on for column in part.columns):
+        if not any(
+            protocol.fits(system, table, column)
+            for part in on
+            for column in part.columns
+        ):
             requires = f", {protocol.requires}" if protocol.requires else ""
-            columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
-            hint = f" ({table.column} {columns}{requires})" if on else f", but is named for {system.test_set}"
+            columns = ", ".join(
+                dict.fromkeys(column for part in parts for column in part.columns)
+            )
+            hint = (
+                f" ({table.column} {columns}{requires})"
+                if on
+                else f", but is named for {system.test_set}"
+            )
             raise OptionError(
                 f"{system.source}: fits no column of {table.name} on "
                 f"{', '.join(part.name for part in parts)}{hint}; name others with `weights`"
@@ -200,12 +242,22 @@ def _check_all_fit(
 def _find_set(table: Table, part: TableSet, data: Path | None) -> Any:
     """Return the pictures of a test set. Raises DatasetError with the layout that is expected."""
     if data is None:
-        raise DatasetError(f"{table.name}: needs its test sets; name their folder with `data`")
+        raise DatasetError(
+            f"{table.name}: needs its test sets; name their folder with `data`"
+        )
     try:
         return find(part.dataset, data, part.split)
     except DatasetError as error:
-        alternatives = [other.name for other in table.sets if other.dataset and other.name != part.name]
-        way_out = f"; to skip it, choose others with `sets={','.join(alternatives)}`" if alternatives else ""
+        alternatives = [
+            other.name
+            for other in table.sets
+            if other.dataset and other.name != part.name
+        ]
+        way_out = (
+            f"; to skip it, choose others with `sets={','.join(alternatives)}`"
+            if alternatives
+            else ""
+        )
         raise DatasetError(f"{table.name}: {error}{way_out}") from error
 
 
@@ -232,9 +284,15 @@ def _measured(
 ) -> Iterator[ClipMetrics]:
     set_systems = [system for system in systems if system.test_set in ("", part.name)]
     # only some datasets say which frames are measured
-    more = {"measured_frames": pictures.measured_frames} if getattr(pictures, "measured_frames", ()) else {}
+    more = (
+        {"measured_frames": pictures.measured_frames}
+        if getattr(pictures, "measured_frames", ())
+        else {}
+    )
     names: list[str] = []
-    for clip in protocol.measure(table, part, pictures, set_systems, SHOWN_COUNT, **more):
+    for clip in protocol.measure(
+        table, part, pictures, set_systems, SHOWN_COUNT, **more
+    ):
         if clip.clip not in names[-1:]:
             names.append(clip.clip)
             on_progress(f"{part.title}: {clip.clip} ({len(names)} of {len(pictures)})")
@@ -252,7 +310,11 @@ def _rows(
     for part in parts:
         # measured systems first, so that published ones fill what is left
         for index, column in enumerate(part.columns):
-            on = part.title if len(part.columns) == 1 else f"{part.title}, {table.column} {column}"
+            on = (
+                part.title
+                if len(part.columns) == 1
+                else f"{part.title}, {table.column} {column}"
+            )
             values_of = (
                 partial(_measured_values, table, part)
                 if part.dataset
@@ -261,7 +323,15 @@ def _rows(
             measured = list(values_of(column, clips, pooled))
             for system, weights, values, count in measured:
                 published = part.published.get(system, ({},) * len(part.columns))[index]
-                yield Row(title_of(table, system), on, rounded(values), published, weights, "", count)
+                yield Row(
+                    title_of(table, system),
+                    on,
+                    rounded(values),
+                    published,
+                    weights,
+                    "",
+                    count,
+                )
             for system, cells in part.published.items():
                 if (
                     cells[index]
@@ -271,16 +341,31 @@ def _rows(
                     yield Row(table.systems[system], on, {}, cells[index])
 
 
-Entry = tuple[str, str, Values, int]  # system, weights, means, number of pictures that they are over
+# system, weights, means, number of pictures that they are over
+Entry = tuple[str, str, Values, int]
 
 
 def _measured_values(
-    table: Table, part: TableSet, column: str, clips: Sequence[ClipMetrics], pooled: bool
+    table: Table,
+    part: TableSet,
+    column: str,
+    clips: Sequence[ClipMetrics],
+    pooled: bool,
 ) -> Iterator[Entry]:
     """Yield the results of each system in one column: a setting, a clip's name, or the mean of all clips."""
-    column_clips = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
-    for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in column_clips):
-        system_clips = [clip for clip in column_clips if (clip.system, clip.weights) == (system, weights)]
+    column_clips = [
+        clip
+        for clip in clips
+        if clip.test_set == part.name and belongs(table, column, clip)
+    ]
+    for system, weights in dict.fromkeys(
+        (clip.system, clip.weights) for clip in column_clips
+    ):
+        system_clips = [
+            clip
+            for clip in column_clips
+            if (clip.system, clip.weights) == (system, weights)
+        ]
         yield (
             system,
             weights,
@@ -306,7 +391,11 @@ def mean_of(clips: Sequence[ClipMetrics], pooled: bool) -> Values:
 
 
 def _means_of_sets(
-    table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipMetrics], pooled: bool
+    table: Table,
+    parts: Sequence[TableSet],
+    column: str,
+    clips: Sequence[ClipMetrics],
+    pooled: bool,
 ) -> Iterator[Entry]:
     """Yield the mean over the sets of each system that was measured on all of them."""
     per_set = []
@@ -318,5 +407,7 @@ def _means_of_sets(
         entries = [by_key[key] for by_key in per_set if key in by_key]
         if len(entries) == len(per_set):
             metrics = [entry[2] for entry in entries]
-            means = {metric: fmean(map(itemgetter(metric), metrics)) for metric in metrics[0]}
+            means = {
+                metric: fmean(map(itemgetter(metric), metrics)) for metric in metrics[0]
+            }
             yield *key, means, sum(entry[3] for entry in entries)

@@ -18,7 +18,13 @@ from typing import Any
 
 from vidrestore.errors import OptionError
 from vidrestore.lab.papers.printed_forms import printed_form
-from vidrestore.pages.results import SYSTEM_TITLES, WITHOUT_WEIGHTS, System, Values, with_unique_labels
+from vidrestore.pages.results import (
+    SYSTEM_TITLES,
+    WITHOUT_WEIGHTS,
+    System,
+    Values,
+    with_unique_labels,
+)
 from vidrestore.weights import load_model, read_manifest
 
 FOLDER = Path(__file__).parent / "tables"
@@ -53,8 +59,10 @@ class Table:
     systems: Mapping[str, str]  # name on the command line -> name in the paper
     sets: tuple[TableSet, ...]
     settings: Mapping[str, Any]  # of the protocol
-    overhead: Mapping[str, Values] = field(default_factory=dict)  # by system, what it costs
-    remarks: tuple[str, ...] = ()  # on differences of our measurement that a reader needs to know
+    # by system, what it costs
+    overhead: Mapping[str, Values] = field(default_factory=dict)
+    # on differences of our measurement that a reader needs to know
+    remarks: tuple[str, ...] = ()
 
 
 def table_names() -> tuple[str, ...]:
@@ -66,21 +74,38 @@ def table_names() -> tuple[str, ...]:
 def read_table(name: str) -> Table:
     """Read a table by its name. Raises OptionError for an unknown name."""
     if name not in table_names():
-        raise OptionError(f"no suite named {name!r}; there are: {', '.join(table_names())}")
+        raise OptionError(
+            f"no suite named {name!r}; there are: {', '.join(table_names())}"
+        )
     # what every table has, then what only some have
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    required = {key: content.pop(key) for key in ("title", "source", "protocol", "column", "systems")}
+    required = {
+        key: content.pop(key)
+        for key in ("title", "source", "protocol", "column", "systems")
+    }
     metrics = tuple(content.pop("metrics", METRICS))
     remarks = tuple(content.pop("remarks", ()))
-    overhead = {system: _cell(cell, OVERHEAD) for system, cell in content.pop("overhead", {}).items()}
+    overhead = {
+        system: _cell(cell, OVERHEAD)
+        for system, cell in content.pop("overhead", {}).items()
+    }
     # the published values of each test set
     sets = []
     for part in content.pop("sets", []):
         published = {}
         for system, cells in part.pop("published").items():
             published[system] = tuple(_cell(cell, metrics) for cell in cells)
-        sets.append(TableSet(**part | {"columns": tuple(part["columns"])}, published=published))
-    return Table(name, **required, sets=tuple(sets), settings=content, overhead=overhead, remarks=remarks)
+        sets.append(
+            TableSet(**part | {"columns": tuple(part["columns"])}, published=published)
+        )
+    return Table(
+        name,
+        **required,
+        sets=tuple(sets),
+        settings=content,
+        overhead=overhead,
+        remarks=remarks,
+    )
 
 
 def _cell(text: str, metrics: Sequence[str]) -> Values:
@@ -109,9 +134,13 @@ def find_systems(
     OptionError for weights of another family.
     """
     # baselines need no weights
-    systems = [System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines]
+    systems = [
+        System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines
+    ]
     cards = read_manifest().values()
-    names = [card.name for card in cards if card.family in families and card.task in tasks]
+    names = [
+        card.name for card in cards if card.family in families and card.task in tasks
+    ]
     for source in dict.fromkeys(sources or names):
         test_set, name = _parsed(source, table)
         model = load_model(name, device)
@@ -133,19 +162,27 @@ def _parsed(source: str, table: Table) -> tuple[str, str]:
     if not equals or (test_set not in sets and Path(source).exists()):
         return "", source
     if test_set not in sets:
-        raise OptionError(f"{source}: no test set {test_set!r} in {table.name}; there are: {', '.join(sets)}")
+        raise OptionError(
+            f"{source}: no test set {test_set!r} in {table.name}; there are: {', '.join(sets)}"
+        )
     return test_set, name
 
 
-def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]) -> list[System]:
+def select_systems(
+    systems: Iterable[System], table: Table, names: Sequence[str]
+) -> list[System]:
     """Return the systems with one of `names`, or all. Raises OptionError for an unknown name, and for none
     left.
     """
     systems = list(systems)
     # a name that no system has is a mistake
-    choices = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))
+    choices = list(
+        dict.fromkeys([*(system.name for system in systems), *table.systems])
+    )
     if unknown := [name for name in names if name not in choices]:
-        raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(choices)}")
+        raise OptionError(
+            f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(choices)}"
+        )
     selected = [system for system in systems if not names or system.name in names]
     if names and not selected:
         raise OptionError(
@@ -157,7 +194,10 @@ def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]
 def weights_notes(systems: Iterable[System], table: Table) -> list[str]:
     """Return a note on each of the weights that are not a network as a paper prints it."""
     models = {system.weights: system.model for system in systems if system.model}
-    notes = {name: printed_form(model, table.systems, table.column).note for name, model in models.items()}
+    notes = {
+        name: printed_form(model, table.systems, table.column).note
+        for name, model in models.items()
+    }
     return [f"{name}: {note}" for name, note in notes.items() if note]
 
 

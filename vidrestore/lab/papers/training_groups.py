@@ -34,12 +34,20 @@ from vidrestore.models.matching import Grid
 class ClipGroups:
     """All groups of some clips (T, H, W) uint8, by number: clip by clip, then in time, then by place."""
 
-    def __init__(self, clips: Sequence[Tensor], patch: int, stride: int, frames: int) -> None:
+    def __init__(
+        self, clips: Sequence[Tensor], patch: int, stride: int, frames: int
+    ) -> None:
         self.clips = clips
         self.patch = patch
         self.frames = frames
-        self.corners = [Grid(clip.shape[1], clip.shape[2], patch, stride).corners() for clip in clips]
-        counts = [len(clip) // frames * len(places) for clip, places in zip(clips, self.corners, strict=True)]
+        self.corners = [
+            Grid(clip.shape[1], clip.shape[2], patch, stride).corners()
+            for clip in clips
+        ]
+        counts = [
+            len(clip) // frames * len(places)
+            for clip, places in zip(clips, self.corners, strict=True)
+        ]
         self.ends = np.cumsum(counts)
 
     def __len__(self) -> int:
@@ -51,7 +59,9 @@ class ClipGroups:
         index = int(np.searchsorted(self.ends, number, side="right"))
         clip = self.clips[index]
         places = self.corners[index]
-        part, place = divmod(number - int(self.ends[index - 1] if index else 0), len(places))
+        part, place = divmod(
+            number - int(self.ends[index - 1] if index else 0), len(places)
+        )
         row, column = places[place].tolist()
         span = slice(part * self.frames, (part + 1) * self.frames)
         square = clip[span, row : row + self.patch, column : column + self.patch]
@@ -72,7 +82,9 @@ class EpochSource(BatchSource):
         self.sigma = sigma
         self.seed = seed
 
-    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, float]:
+    def batch(
+        self, step: int, size: int, share: Share = WHOLE_BATCH
+    ) -> tuple[Tensor, float]:
         """Return clean groups (size, T, N) on the 0-255 scale and their noise level, for all processes alike,
         as `GroupPool.batch` does.
         """
@@ -80,10 +92,18 @@ class EpochSource(BatchSource):
         rng = np.random.default_rng((self.seed, 1, step))
         low = self.sigma[0]
         high = self.sigma[-1]
-        sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
+        sigma = (
+            math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
+        )
         count = len(self.groups)
-        places = (divmod(position, count) for position in range(step * size, (step + 1) * size))
-        groups = [self.groups.group(int(_order(self.seed, epoch, count)[index])) for epoch, index in places]
+        places = (
+            divmod(position, count)
+            for position in range(step * size, (step + 1) * size)
+        )
+        groups = [
+            self.groups.group(int(_order(self.seed, epoch, count)[index]))
+            for epoch, index in places
+        ]
         return torch.stack(groups).float(), sigma
 
 
@@ -93,7 +113,9 @@ def _order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     return np.random.default_rng((seed, 3, epoch)).permutation(count)
 
 
-def set_groups(config: RunConfig, network: nn.Module, reading: Reading) -> tuple[EpochSource, ClipGroups]:
+def set_groups(
+    config: RunConfig, network: nn.Module, reading: Reading
+) -> tuple[EpochSource, ClipGroups]:
     """Return training and held-out groups of a dataset. Raises ConfigError for a stride larger than the
     network's patch, DatasetError for missing clips, and for ones shorter than a group.
     """
@@ -108,14 +130,19 @@ def set_groups(config: RunConfig, network: nn.Module, reading: Reading) -> tuple
     # clips of the splits that are named, or a share of those to train on
     root = config.folder / data.folder
     training_clips: Any = find(data.dataset, root, data.split)
-    held_out: list[Any] = [clip for name, part in data.validation_sets for clip in find(name, root, part)]
+    held_out: list[Any] = [
+        clip for name, part in data.validation_sets for clip in find(name, root, part)
+    ]
     if not held_out:
         training_clips, held_out = divided(training_clips, data.validation_share)
     groups, held_out_groups = (
-        _groups_of(clips, data, patch) for clips in (training_clips, held_out or training_clips)
+        _groups_of(clips, data, patch)
+        for clips in (training_clips, held_out or training_clips)
     )
     epoch = len(groups) / training.batch
-    trained = f"{len(groups):,} groups of {data.frames} frames in {len(training_clips)} clips"
+    trained = (
+        f"{len(groups):,} groups of {data.frames} frames in {len(training_clips)} clips"
+    )
     reading.notice(
         f"{trained}: an epoch is {epoch:,.0f} steps; {len(held_out_groups):,} groups in {len(held_out)} "
         "clips are held out"
@@ -123,7 +150,9 @@ def set_groups(config: RunConfig, network: nn.Module, reading: Reading) -> tuple
     return EpochSource(groups, training.sigma, training.seed), held_out_groups
 
 
-def divided(clips: Sequence[FrameSequence], share: float) -> tuple[list[FrameSequence], list[FrameSequence]]:
+def divided(
+    clips: Sequence[FrameSequence], share: float
+) -> tuple[list[FrameSequence], list[FrameSequence]]:
     """Return the clips to train on and a share of them, rounded, to hold out; of two or more clips, unless
     the share is 0, at least one to each.
     """
@@ -136,7 +165,9 @@ def divided(clips: Sequence[FrameSequence], share: float) -> tuple[list[FrameSeq
     return parts
 
 
-def _groups_of(clips: Sequence[FrameSequence], data: GroupSetConfig, patch: int) -> ClipGroups:
+def _groups_of(
+    clips: Sequence[FrameSequence], data: GroupSetConfig, patch: int
+) -> ClipGroups:
     lines = datasets()[data.dataset].lines if data.lines is None else data.lines
 
     def read(clip: FrameSequence) -> Tensor:

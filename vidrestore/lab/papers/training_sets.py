@@ -15,31 +15,48 @@ from torch import Tensor
 
 from vidrestore.errors import DatasetError
 from vidrestore.lab.degrade import imresize
-from vidrestore.lab.papers.dataset_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
+from vidrestore.lab.papers.dataset_files import (
+    FrameSequence,
+    PairedImages,
+    Sequences,
+    read_frames,
+    read_pair,
+)
 from vidrestore.lab.papers.datasets import find
 from vidrestore.lab.papers.rgb_protocols import picture_psnr
 from vidrestore.lab.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.footage import back_and_forth
-from vidrestore.lab.training.data.pairs import HeldOutPictures, quantised, stacked_bytes, turned
+from vidrestore.lab.training.data.pairs import (
+    HeldOutPictures,
+    quantised,
+    stacked_bytes,
+    turned,
+)
 from vidrestore.lab.training.data.super_resolution import HeldOutClips, random_symmetry
 from vidrestore.models.vsr_transformer import SCALE
 
-RESIZING_MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
+# low-resolution pixels around a crop that bicubic resizing depends on
+RESIZING_MARGIN = 2
 THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures
 
 
 class SetSource(BatchSource):
     """Batches of pairs of crops, degraded or small, and clean or large; `draw` makes one pair."""
 
-    def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:
+    def __init__(
+        self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int
+    ) -> None:
         self.draw = draw
         self.seed = seed
 
-    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, step: int, size: int, share: Share = WHOLE_BATCH
+    ) -> tuple[Tensor, Tensor]:
         """Return both crops of each pair, (size, ...) float32 in [0, 1] each."""
         draws = (
-            np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
+            np.random.default_rng((self.seed, 0, step, number))
+            for number in range(size)[share.of(size)]
         )
         with ThreadPoolExecutor(THREADS) as pool:
             degraded, clean = zip(*pool.map(self.draw, draws), strict=True)
@@ -54,20 +71,28 @@ def set_data(
     """
     root = folder / config.folder
     training: Any = find(config.dataset, root, config.split)
-    validation: list[Any] = [find(name, root, split) for name, split in config.validation_sets] or [training]
+    validation: list[Any] = [
+        find(name, root, split) for name, split in config.validation_sets
+    ] or [training]
     if isinstance(config, ClipSetConfig):
         clips = []
         for number in range(count // 2):
             rng = np.random.default_rng((1, number))
-            clips.append(random_set_clip(validation[number % len(validation)], config, rng))
-        return SetSource(partial(random_set_clip, training, config), seed), HeldOutClips(*_stored(clips))
+            clips.append(
+                random_set_clip(validation[number % len(validation)], config, rng)
+            )
+        return SetSource(
+            partial(random_set_clip, training, config), seed
+        ), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
     source = SetSource(partial(random_set_pair, training, config.crop), seed)
     most = config.validation_pictures if config.validation else count
     return source, whole_pictures(validation, task, most)
 
 
-def whole_pictures(datasets: Sequence[PairedImages], task: str, most: int) -> HeldOutPictures:
+def whole_pictures(
+    datasets: Sequence[PairedImages], task: str, most: int
+) -> HeldOutPictures:
     """Return the pictures of test sets, at most `most` of each unless that is 0, and their PSNR as the tables
     of the papers have it for a task.
     """
@@ -79,7 +104,9 @@ def whole_pictures(datasets: Sequence[PairedImages], task: str, most: int) -> He
         pairs[f"{dataset.name} {dataset.split}"] = [dataset[index] for index in spread]
     counts = {name: len(pictures) for name, pictures in pairs.items()}
     return HeldOutPictures(
-        counts, lambda name, index: read_pair(pairs[name][index]), partial(picture_psnr, task)
+        counts,
+        lambda name, index: read_pair(pairs[name][index]),
+        partial(picture_psnr, task),
     )
 
 
@@ -89,7 +116,9 @@ def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return one, other
 
 
-def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def random_set_pair(
+    pairs: PairedImages, side: int, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
     """Return a crop (3, side, side) in [0, 1] of both pictures of a random pair, turned alike; smaller ones
     are reflected at the right and bottom.
     """
@@ -128,7 +157,9 @@ def random_set_clip(
         else _cut(small, top, left, config.crop) / 255
     )
     turn = random_symmetry(rng)
-    return turn(low_resolution), turn(_cut(large, SCALE * top, SCALE * left, SCALE * config.crop) / 255)
+    return turn(low_resolution), turn(
+        _cut(large, SCALE * top, SCALE * left, SCALE * config.crop) / 255
+    )
 
 
 def _check_frames(clip: FrameSequence, config: ClipSetConfig) -> None:
@@ -147,7 +178,9 @@ def _check_frames(clip: FrameSequence, config: ClipSetConfig) -> None:
         )
 
 
-def _small_size(clip: FrameSequence, crop: int, large: Tensor, small: Tensor | None) -> tuple[int, int]:
+def _small_size(
+    clip: FrameSequence, crop: int, large: Tensor, small: Tensor | None
+) -> tuple[int, int]:
     """Return the rows and columns of the low-resolution frames."""
     height, width = (size // SCALE for size in large.shape[2:])
     size = f"{large.shape[3]}x{large.shape[2]}"
@@ -171,6 +204,13 @@ def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
     """Return a bicubically downscaled crop, 8 bits in [0, 1], without downscaling whole frames."""
     # with a margin, so that the crop's own border is right
     rows, columns = (max(0, place - RESIZING_MARGIN) for place in (top, left))
-    stop_row, stop_column = (SCALE * (place + side + RESIZING_MARGIN) for place in (top, left))
+    stop_row, stop_column = (
+        SCALE * (place + side + RESIZING_MARGIN) for place in (top, left)
+    )
     window = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255
-    return _cut(quantised(imresize(window, 1 / SCALE).clamp(0, 1)), top - rows, left - columns, side)
+    return _cut(
+        quantised(imresize(window, 1 / SCALE).clamp(0, 1)),
+        top - rows,
+        left - columns,
+        side,
+    )

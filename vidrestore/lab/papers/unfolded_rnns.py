@@ -77,15 +77,21 @@ class Sista(RecoverySystem):
         super().__init__(config.patch, config.measurements, learned=False)
         self.config = config
         # D (N, K)
-        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
+        self.dictionary = nn.Parameter(
+            dct_dictionary(config.patch, config.atoms), requires_grad=False
+        )
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Recovering:
         """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
         config = self.config
         dictionary = self.dictionary
         # with a step below the bound the iterations converge
         sensing = sensing_or_identity(self.sensing, dictionary)
-        lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))
+        lambda1, lambda2 = (
+            dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2)
+        )
         bound = (
             torch.linalg.matrix_norm(sensing @ dictionary, 2) ** 2
             + lambda2 * torch.linalg.matrix_norm(dictionary, 2) ** 2
@@ -110,20 +116,31 @@ class SistaRnn(RecoverySystem):
     def __init__(self, config: UnfoldingConfig, correlated: int | None = None) -> None:
         super().__init__(config.patch, config.measurements, scale=SENSING_SCALE)
         self.config = config
-        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms))  # D (N, K)
+        # D (N, K)
+        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms))
         # F (N, N) of signals, or G (K, K) of codes
         self.correlation = nn.Parameter(torch.eye(correlated or config.patch**2))
-        self.start = nn.Parameter(torch.zeros(config.atoms))  # the code before the first frame (K,)
+        # the code before the first frame (K,)
+        self.start = nn.Parameter(torch.zeros(config.atoms))
         self.log_lambda1 = positive(config.lambda1)
         self.log_lambda2 = positive(config.lambda2)
         self.log_step = positive(1.0)  # c
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Recovering:
         """See `RecoverySystem.at`."""
         sensing = sensing_or_identity(self.sensing, self.dictionary)
         numbers = (self.log_lambda1.exp(), self.log_lambda2.exp(), self.log_step.exp())
         return Iterations(
-            sensing, self.dictionary, self.correlation, self.start, numbers, self.config.layers, dtype, linear
+            sensing,
+            self.dictionary,
+            self.correlation,
+            self.start,
+            numbers,
+            self.config.layers,
+            dtype,
+            linear,
         )
 
 
@@ -150,8 +167,16 @@ class Iterations:
         threshold = lambda1 / c
         self.coupling = lambda2 / c
         self.layers = layers
-        gram = (sensing.mT @ sensing + lambda2 * torch.eye(len(dictionary)).to(dictionary)) / c
-        matrices = (sensing.mT / c, correlation, gram, dictionary * threshold, dictionary.mT / threshold)
+        gram = (
+            sensing.mT @ sensing + lambda2 * torch.eye(len(dictionary)).to(dictionary)
+        ) / c
+        matrices = (
+            sensing.mT / c,
+            correlation,
+            gram,
+            dictionary * threshold,
+            dictionary.mT / threshold,
+        )
         self.data, self.correlation, self.gram, self.synthesis, self.analysis = (
             Product(matrix, dtype, linear) for matrix in matrices
         )
@@ -174,7 +199,9 @@ class Iterations:
         pull = data + self.coupling * predicted
         code = self.analysis(predicted)  # D^T F D h_{t-1}
         for _ in range(self.layers):
-            code = F.softshrink(code + self.analysis(pull - self.gram(self.synthesis(code))), 1.0)
+            code = F.softshrink(
+                code + self.analysis(pull - self.gram(self.synthesis(code))), 1.0
+            )
         return self.synthesis(code)
 
 
@@ -198,11 +225,14 @@ class L1L1Rnn(SistaRnn):
     def __init__(self, config: UnfoldingConfig) -> None:
         super().__init__(config, config.atoms)
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Recovering:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
         unit = self.log_lambda1.exp() / c
-        projected = sensing_or_identity(self.sensing, self.dictionary) @ self.dictionary  # A D (M, K)
+        # A D (M, K)
+        projected = sensing_or_identity(self.sensing, self.dictionary) @ self.dictionary
         return Recurrence(
             layers=self.config.layers,
             carry=Product(self.correlation, dtype, linear),
@@ -224,7 +254,8 @@ class Recurrence:
 
     layers: int
     carry: Product  # G (K, K)
-    mix: Callable[[Tensor], Tensor]  # applied to codes before the gradient step; here the identity
+    # applied to codes before the gradient step; here the identity
+    mix: Callable[[Tensor], Tensor]
     back: Product  # D^T A^T / c (K, M)
     forth: Product  # A D (M, K)
     synthesis: Product  # D (N, K)
@@ -233,7 +264,8 @@ class Recurrence:
 
     def __call__(self, measurements: Tensor) -> Tensor:
         """(B, T, M) -> (B, T, N) in the dtype of the measurements."""
-        data = on_tokens(self.back, measurements.transpose(0, 1))  # D^T A^T x / c (T, B, K)
+        # D^T A^T x / c (T, B, K)
+        data = on_tokens(self.back, measurements.transpose(0, 1))
         code = self.start.expand(len(measurements), -1)
         codes = []
         for frame_data in data:
@@ -241,7 +273,9 @@ class Recurrence:
             for _ in range(self.layers):
                 mixed = self.mix(code)
                 code = double_plateau(
-                    mixed + frame_data - self.back(self.forth(mixed)), predicted, self.ratio
+                    mixed + frame_data - self.back(self.forth(mixed)),
+                    predicted,
+                    self.ratio,
                 )
             codes.append(code)
         return on_tokens(self.synthesis, torch.stack(codes, dim=1))
@@ -255,17 +289,22 @@ class ReweightedRnn(L1L1Rnn):
         self.mixing = nn.Parameter(torch.eye(config.atoms))  # Z (K, K)
         self.log_weights = nn.Parameter(torch.zeros(config.atoms))  # log g (K,)
 
-    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recurrence:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Recurrence:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
         # each code is in units of its atom's threshold
         units = (self.log_lambda1 + self.log_weights).exp() / c
-        projected = sensing_or_identity(self.sensing, self.dictionary) @ self.dictionary  # A D (M, K)
+        # A D (M, K)
+        projected = sensing_or_identity(self.sensing, self.dictionary) @ self.dictionary
         return Recurrence(
             layers=self.config.layers,
             carry=Product(self.correlation * units / units[:, None], dtype, linear),
             mix=Product(self.mixing * units / units[:, None], dtype, linear),
-            back=Product(self.mixing @ projected.mT / (c * units[:, None]), dtype, linear),
+            back=Product(
+                self.mixing @ projected.mT / (c * units[:, None]), dtype, linear
+            ),
             forth=Product(projected * units, dtype, linear),
             synthesis=Product(self.dictionary * units, dtype, linear),
             ratio=(self.log_lambda2 - self.log_lambda1).exp(),

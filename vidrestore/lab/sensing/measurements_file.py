@@ -57,8 +57,13 @@ from vidrestore.settings.checking import Checked, checked
 FORMAT, FORMAT_VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
 _HEADER_FRAMES = 10**12  # room in the header for any number of frames below
-_MOST_TICKS, _MOST_TIME = 1 << 62, 1 << 33  # most ticks and seconds (270 years) of times
-_TYPES: dict[str, np.dtype[Any]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+# most ticks and seconds (270 years) of times
+_MOST_TICKS, _MOST_TIME = 1 << 62, 1 << 33
+_TYPES: dict[str, np.dtype[Any]] = {
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "I64": np.dtype("<i8"),
+}
 # Fraction itself takes 1e999999999, too, and works on it for days
 _FRACTION = re.compile(r"[0-9]{1,19}(/[1-9][0-9]{0,18})?")
 
@@ -99,7 +104,9 @@ class _Video(Checked):
     base_rate: Ratio | None
     sample_aspect_ratio: Ratio | None
     mastering_display: tuple[Annotated[Fraction, PlainValidator(_fraction)], ...] | None
-    display_matrix: Annotated[tuple[Signed, ...], Field(min_length=9, max_length=9)] | None
+    display_matrix: (
+        Annotated[tuple[Signed, ...], Field(min_length=9, max_length=9)] | None
+    )
     content_light: tuple[Count, Count] | None
 
     def info(self) -> VideoInfo:
@@ -109,7 +116,9 @@ class _Video(Checked):
         pixels = layout_of(self.pix_fmt).format
         if asdict(pixels) != self.format:
             raise ValueError(f"the pixels of {pixels.name} are not {self.format}")
-        return VideoInfo(**(vars(self) | {"format": pixels, "colour": ColourTags(**self.colour)}))
+        return VideoInfo(
+            **(vars(self) | {"format": pixels, "colour": ColourTags(**self.colour)})
+        )
 
 
 def _video(values: Any) -> VideoInfo:
@@ -144,13 +153,17 @@ class PatchGrid:
         below = self.rows * self.patch - self.height
         right = self.columns * self.patch - self.width
         if below or right:
-            planes = F.pad(planes[:, None], (0, right, 0, below), mode="replicate")[:, 0]
+            planes = F.pad(planes[:, None], (0, right, 0, below), mode="replicate")[
+                :, 0
+            ]
         cells = planes.reshape(-1, self.rows, self.patch, self.columns, self.patch)
         return cells.transpose(2, 3).reshape(len(planes), self.count, self.patch**2)
 
     def joined(self, patches: Tensor) -> Tensor:
         """Join (T, count, N) patches to (T, height, width) planes, without the padding."""
-        cells = patches.reshape(-1, self.rows, self.columns, self.patch, self.patch).transpose(2, 3)
+        cells = patches.reshape(
+            -1, self.rows, self.columns, self.patch, self.patch
+        ).transpose(2, 3)
         planes = cells.reshape(-1, self.rows * self.patch, self.columns * self.patch)
         return planes[:, : self.height, : self.width]
 
@@ -177,7 +190,10 @@ class Measured(Checked):
     def grids(self) -> tuple[PatchGrid, ...]:
         """The patches of each plane, an alpha plane included."""
         pixels, height, width = self.video.format, self.video.height, self.video.width
-        sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
+        sizes = (
+            pixels.plane_size(plane, height, width)
+            for plane in range(pixels.plane_count)
+        )
         return tuple(PatchGrid(height, width, self.patch) for height, width in sizes)
 
     @property
@@ -205,7 +221,10 @@ class Measured(Checked):
         # names and types first, then whether they fit together
         names = {field.name for field in fields(cls)} - {"sha256"} | {"planes"}
         values = {name: parse_json(metadata[name]) for name in names}
-        values |= {"model": values["model"]["name"], "sha256": values["model"]["sha256"]}
+        values |= {
+            "model": values["model"]["name"],
+            "sha256": values["model"]["sha256"],
+        }
         planes = values.pop("planes")
         measured = checked(cls, values, "metadata", MediaError)
         if planes != [[grid.rows, grid.columns] for grid in measured.grids]:
@@ -253,7 +272,10 @@ class MeasurementWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             if kind is None:
@@ -271,7 +293,9 @@ class MeasurementWriter:
         """Append the measurements (P, M) of the next frame."""
         expected = (self.measured.patches, self.measured.measurements)
         if measurements.shape != expected:
-            raise ValueError(f"measurements of shape {measurements.shape}, but {expected} were expected")
+            raise ValueError(
+                f"measurements of shape {measurements.shape}, but {expected} were expected"
+            )
         try:
             self._file.write(measurements.astype(_TYPES[self.dtype]).tobytes())
         except OSError as error:
@@ -282,7 +306,9 @@ class MeasurementWriter:
     def _finish(self) -> None:
         # times behind the measurements, and the header in its place
         if not self.frames:
-            raise MediaError(f"{self.output}: no frame was measured, so there is nothing to keep")
+            raise MediaError(
+                f"{self.output}: no frame was measured, so there is nothing to keep"
+            )
         for times in (self.pts, self.durations):
             self._file.write(np.array(times, _TYPES["I64"]).tobytes())
         self._file.seek(0)
@@ -295,15 +321,24 @@ class MeasurementWriter:
     def _header(self, frames: int) -> bytes:
         """Return eight bytes for the length, then the JSON of safetensors, padded to a multiple of 8."""
         shapes = {
-            "measurements": (self.dtype, [frames, self.measured.patches, self.measured.measurements]),
+            "measurements": (
+                self.dtype,
+                [frames, self.measured.patches, self.measured.measurements],
+            ),
             "pts": ("I64", [frames]),
             "durations": ("I64", [frames]),
         }
-        entries: dict[str, Any] = {"__metadata__": self.measured.to_metadata() | {"job": self.job}}
+        entries: dict[str, Any] = {
+            "__metadata__": self.measured.to_metadata() | {"job": self.job}
+        }
         offset = 0
         for name, (dtype, shape) in shapes.items():
             stop = offset + math.prod(shape) * _TYPES[dtype].itemsize
-            entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, stop]}
+            entries[name] = {
+                "dtype": dtype,
+                "shape": shape,
+                "data_offsets": [offset, stop],
+            }
             offset = stop
         text = bytes(8) + json.dumps(entries, separators=(",", ":")).encode()
         return text + b" " * (-len(text) % 8)
@@ -351,7 +386,9 @@ class MeasurementReader:
         only meanwhile: parts that were read before take no memory.
         """
         with self._opened() as stream:
-            measurements: NDArray[np.floating[Any]] = stream.get_slice("measurements")[first:stop]
+            measurements: NDArray[np.floating[Any]] = stream.get_slice("measurements")[
+                first:stop
+            ]
         return measurements
 
     @contextmanager
@@ -376,22 +413,38 @@ class MeasurementReader:
 
     def _check_tensors(self, stream: Any) -> None:
         """Raise ValueError unless tensors have the dtypes and shapes that the metadata ask for."""
-        dtypes = {"measurements": ("F16", "F32"), "pts": ("I64",), "durations": ("I64",)}
+        dtypes = {
+            "measurements": ("F16", "F32"),
+            "pts": ("I64",),
+            "durations": ("I64",),
+        }
         if missing := dtypes.keys() - set(stream.keys()):
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         parts = {name: stream.get_slice(name) for name in dtypes}
         frames = parts["measurements"].get_shape()[0]
         for name, part in parts.items():
-            more = [self.measured.patches, self.measured.measurements] if name == "measurements" else []
+            more = (
+                [self.measured.patches, self.measured.measurements]
+                if name == "measurements"
+                else []
+            )
             shape = part.get_shape()
             expected = [frames, *more]
             if shape != expected or not frames or part.get_dtype() not in dtypes[name]:
-                raise ValueError(f"{name} {part.get_dtype()} of shape {shape}, but {expected} was expected")
+                raise ValueError(
+                    f"{name} {part.get_dtype()} of shape {shape}, but {expected} was expected"
+                )
 
     def _check_times(self) -> None:
         """Raise MediaError for times that would not fit into the ticks of any container."""
-        edges = (edge for times in (self.pts, self.durations) for edge in (times.min(), times.max()))
+        edges = (
+            edge
+            for times in (self.pts, self.durations)
+            for edge in (times.min(), times.max())
+        )
         most = max(abs(int(edge)) for edge in edges)
         seconds = most * self.measured.video.time_base
         if self.durations.min() < 0 or most > _MOST_TICKS or seconds > _MOST_TIME:
-            raise MediaError(f"{self.path}: has impossible times; copy it again or measure the video again")
+            raise MediaError(
+                f"{self.path}: has impossible times; copy it again or measure the video again"
+            )

@@ -21,19 +21,33 @@ from vidrestore.files.atomic import remove_partials
 from vidrestore.files.regular import digest
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.steps import write_frames
-from vidrestore.lab.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
+from vidrestore.lab.sensing.measurements_file import (
+    Measured,
+    MeasurementReader,
+    PatchGrid,
+)
 from vidrestore.lab.sensing.sensing_options import RecoverKeywords, RecoverOptions
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.source import PIPE, Source, Target
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.writing.encoders import choose_encoder
-from vidrestore.media.writing.finished import UNKNOWN, broken_output, is_foreign, read_tag
+from vidrestore.media.writing.finished import (
+    UNKNOWN,
+    broken_output,
+    is_foreign,
+    read_tag,
+)
 from vidrestore.media.writing.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.fitted import on_device
 from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
 from vidrestore.pipeline.chain import at_once, frames_ahead
-from vidrestore.pipeline.conversions import CLIPS_MEMORY, COPIES, all_finite, stored_samples
+from vidrestore.pipeline.conversions import (
+    CLIPS_MEMORY,
+    COPIES,
+    all_finite,
+    stored_samples,
+)
 from vidrestore.pixels.frames import Frame
 from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
@@ -98,10 +112,14 @@ def recover(
     return _recover(reader, target, info, encoder, model, options, emit, request)
 
 
-def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device) -> Model:
+def recovering_model(
+    source: str, measured: Measured, name: str | None, device: torch.device
+) -> Model:
     """Return the model that took the measurements, by `name` or by the file's. Raises CheckpointError."""
     # only the network that measured can recover
-    origin = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
+    origin = (
+        f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
+    )
     try:
         model = load_model(name or measured.model, str(device))
     except CheckpointError as error:
@@ -136,8 +154,17 @@ def _recover(
         "rate": reader.measured.rate,
         "sigma": reader.measured.sigma,
     }
-    emit(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
-    tag = f"vidrestore {request}+{UNKNOWN} {__version__}: recover; {reader.frames} frames"
+    emit(
+        Planned(
+            reader.path,
+            reader.frames,
+            clips=len(recovery_clips(reader.frames)),
+            details=details,
+        )
+    )
+    tag = (
+        f"vidrestore {request}+{UNKNOWN} {__version__}: recover; {reader.frames} frames"
+    )
     writer = VideoWriter(
         output,
         source=info,
@@ -151,7 +178,9 @@ def _recover(
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:
         write_frames(
-            frames, writer, lambda items: counted(items, reader.path, reader.frames, "recover", emit)
+            frames,
+            writer,
+            lambda items: counted(items, reader.path, reader.frames, "recover", emit),
         )
     warnings = list(writer.warnings)
     if left_out := ", ".join(reader.measured.left_out):
@@ -161,7 +190,11 @@ def _recover(
         )
     for warning in warnings:
         emit(Warned(reader.path, warning))
-    emit(summary := Summary(reader.path, str(output), reader.frames, time.monotonic() - began))
+    emit(
+        summary := Summary(
+            reader.path, str(output), reader.frames, time.monotonic() - began
+        )
+    )
     return summary
 
 
@@ -182,7 +215,9 @@ def recovered_frames(
     recoverer = Recoverer(reader.measured, network, options.precision)
     if recoverer.device.type != "cpu":
         clips_at_once = threads = 1
-    with closing(at_once(recoverer.recover, _clips(reader), clips_at_once, threads)) as clips:
+    with closing(
+        at_once(recoverer.recover, _clips(reader), clips_at_once, threads)
+    ) as clips:
         for frames in clips:
             yield from frames
 
@@ -190,21 +225,29 @@ def recovered_frames(
 def _clips(reader: MeasurementReader) -> Iterator[tuple[Tensor, list[tuple[int, int]]]]:
     """Yield the measurements of each clip and the times of the frames that are its own, the last of them."""
     for start, first, stop in recovery_clips(reader.frames):
-        times = zip(reader.pts[first:stop].tolist(), reader.durations[first:stop].tolist(), strict=True)
+        times = zip(
+            reader.pts[first:stop].tolist(),
+            reader.durations[first:stop].tolist(),
+            strict=True,
+        )
         yield torch.from_numpy(reader.clip(start, stop)), list(times)
 
 
 class Recoverer:
     """Recovers frames from measurements by the network's fast form, which is prepared once."""
 
-    def __init__(self, measured: Measured, network: GroupNetwork, precision: str) -> None:
+    def __init__(
+        self, measured: Measured, network: GroupNetwork, precision: str
+    ) -> None:
         # how many groups fit at once
         self.measured = measured
         self.device = next(network.parameters()).device
         group_bytes = 8 * 4 * GROUP * measured.patch**2 * ATOMS_PER_PIXEL
         self.chunk = batch_for(self.device, CHUNK, group_bytes, GROUPS_PER_PROCESSOR)
         with torch.no_grad():
-            half = uses_bf16(precision, self.device) and (precision != "auto" or measured.rate < BF16_BELOW)
+            half = uses_bf16(precision, self.device) and (
+                precision != "auto" or measured.rate < BF16_BELOW
+            )
             dtype = torch.bfloat16 if half else torch.float32
             self.network = network.at(measured.sigma, dtype, PackedLinear)
 
@@ -231,22 +274,31 @@ class Recoverer:
             frames.append(Frame(planes, pts, duration))
         return frames
 
-    def _native(self, measurements: Tensor, times: list[tuple[int, int]]) -> list[NDArray[Any]]:
+    def _native(
+        self, measurements: Tensor, times: list[tuple[int, int]]
+    ) -> list[NDArray[Any]]:
         """Return the last frames of all planes, one per entry of `times`, as they are stored."""
         # plane by plane, as their patches were cut
         grids = self.measured.grids
         pixels = self.measured.video.format
         parts = measurements.split([grid.count for grid in grids], dim=1)
-        planes = (self._plane(part, grid, times) for part, grid in zip(parts, grids, strict=True))
+        planes = (
+            self._plane(part, grid, times)
+            for part, grid in zip(parts, grids, strict=True)
+        )
         return [stored_samples([plane], pixels)[0] for plane in planes]
 
-    def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
+    def _plane(
+        self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]
+    ) -> Tensor:
         """Recover the last frames (T', H, W), one per entry of `times`, of a plane (T, count, M)."""
         # groups of all patches, a part at a time
         patches = torch.empty(len(times), grid.count, grid.patch**2, device=self.device)
         # a group is a patch's place in all frames
         groups = measurements.transpose(0, 1).split(self.chunk)
-        for place, result in zip(patches.split(self.chunk, 1), dealt(self.network, groups), strict=True):
+        for place, result in zip(
+            patches.split(self.chunk, 1), dealt(self.network, groups), strict=True
+        ):
             place.copy_(result[:, -len(times) :].transpose(0, 1))
         plane = grid.joined(patches)
         if not all_finite((plane,)):

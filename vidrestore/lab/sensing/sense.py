@@ -84,14 +84,20 @@ def sense(
     job = ""
     if Source(source).is_stored:
         identity = Source(source).identity()
-        request = {"sense": model.card.sha256, "sigma": options.sigma, "seed": options.seed}
+        request = {
+            "sense": model.card.sha256,
+            "sigma": options.sigma,
+            "seed": options.seed,
+        }
         job = digest(request | {"places": identity.places, "size": identity.size})
     if job and not options.overwrite and os.path.isfile(output):
         with suppress(MediaError):  # another file
             earlier = MeasurementReader(output)
             if earlier.job == job:
                 remove_partials(Path(output))
-                emit(summary := Summary(source, output, earlier.frames, 0.0, before=True))
+                emit(
+                    summary := Summary(source, output, earlier.frames, 0.0, before=True)
+                )
                 return summary
     read = (*Source(source).files, *([options.model] if options.model else ()))
     check_output(output, read, overwrite=options.overwrite)
@@ -108,7 +114,9 @@ def sensing_cards() -> dict[str, Card]:
     cards: dict[str, Card] = {}
     for card in read_manifest().values():
         if measurements := card.config.get("measurements"):
-            cards.setdefault(f"{measurements / card.config.get('patch', 16) ** 2:.2g}", card)
+            cards.setdefault(
+                f"{measurements / card.config.get('patch', 16) ** 2:.2g}", card
+            )
     return cards
 
 
@@ -119,7 +127,12 @@ def sensing_model(options: SenseOptions, device: torch.device) -> Model:
         cards = sensing_cards()
         rate = f"{options.rate:.2g}"
         if rate not in cards:
-            choices = ", ".join(f"{rate} ({card.name})" for rate, card in sorted(cards.items())) or "none"
+            choices = (
+                ", ".join(
+                    f"{rate} ({card.name})" for rate, card in sorted(cards.items())
+                )
+                or "none"
+            )
             raise OptionError(
                 f"no weights for a rate of {options.rate:g}; there are: {choices}. `model` takes a file of "
                 "your own"
@@ -134,7 +147,10 @@ def sensing_model(options: SenseOptions, device: torch.device) -> Model:
             f"{options.model}: has no sensing matrix (its task is {model.card.task}); weights that have "
             f"one: {choices}"
         )
-    if options.rate is not None and f"{options.rate:.2g}" != f"{measurements / pixels:.2g}":
+    if (
+        options.rate is not None
+        and f"{options.rate:.2g}" != f"{measurements / pixels:.2g}"
+    ):
         raise OptionError(
             f"{options.model} measures at a rate of {measurements / pixels:.2g}, not {options.rate:g}; "
             "leave `rate` out"
@@ -143,7 +159,12 @@ def sensing_model(options: SenseOptions, device: torch.device) -> Model:
 
 
 def _sense(
-    reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener, job: str
+    reader: VideoReader,
+    output: str,
+    model: Model,
+    options: SenseOptions,
+    emit: Listener,
+    job: str,
 ) -> Summary:
     # the header, by which the measurements can be recovered
     network = cast(GroupNetwork, model.network)
@@ -161,19 +182,33 @@ def _sense(
     )
     total = expected_frames(info, WHOLE)
     began = time.monotonic()
-    details = {name: getattr(measured, name) for name in ("rate", "measurements", "patches")}
+    details = {
+        name: getattr(measured, name) for name in ("rate", "measurements", "patches")
+    }
     emit(Planned(info.path, total, details=details))
-    sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
+    sensor = Sensor(
+        network, info.video.format, measured.grids, options.sigma, options.seed
+    )
 
     # measured while the next frames are decoded
-    writing = MeasurementWriter(output, measured, half=sensor.half, overwrite=options.overwrite, job=job)
+    writing = MeasurementWriter(
+        output, measured, half=sensor.half, overwrite=options.overwrite, job=job
+    )
     with frames_ahead(reader.frames()) as decoded, writing as writer:
         for frame in counted(decoded, info.path, total, "sense", emit):
             writer.write(sensor.measure(frame).numpy(), frame.pts, frame.duration)
     if left_out := ", ".join(measured.left_out):
-        emit(Warned(info.path, f"measurements hold the picture only; left out: {left_out}"))
+        emit(
+            Warned(
+                info.path, f"measurements hold the picture only; left out: {left_out}"
+            )
+        )
     seconds = time.monotonic() - began
-    emit(summary := Summary(info.path, output, writer.frames, seconds, reader.damage.sentence))
+    emit(
+        summary := Summary(
+            info.path, output, writer.frames, seconds, reader.damage.sentence
+        )
+    )
     return summary
 
 
@@ -196,7 +231,9 @@ class Sensor:
         self.sigma = sigma
         self.generator = torch.Generator().manual_seed(seed)
         self.device = next(network.parameters()).device
-        self.uploads = None if self.device.type == "cpu" else Uploads(self.device, len(grids))
+        self.uploads = (
+            None if self.device.type == "cpu" else Uploads(self.device, len(grids))
+        )
         self.measured = 0  # frames
         self.half = self.largest <= HALF_LIMIT  # 16 bits hold every measurement
 
@@ -207,7 +244,8 @@ class Sensor:
         if self.pixels.depth == 32:
             return float("inf")
         identity = torch.eye(self.network.config.patch**2, device=self.device)
-        unit = self.network.measure(identity).detach()  # (N, M), the sensing matrix transposed
+        # (N, M), the sensing matrix transposed
+        unit = self.network.measure(identity).detach()
         return float(ABOVE_WHITE * unit.abs().sum(0).max() + 10 * self.sigma)
 
     @torch.inference_mode()
@@ -215,13 +253,21 @@ class Sensor:
         """Return (P, M) measurements of the patches of all planes, one plane after another; on the CPU."""
         # a GPU gets the frame while the last one is computed
         if self.uploads:
-            grey = floats(self.uploads.send(self.measured, [frame]).result(), self.pixels.unit)
+            grey = floats(
+                self.uploads.send(self.measured, [frame]).result(), self.pixels.unit
+            )
             self.measured += 1
         else:
-            grey = tuple(plane[None] for plane in planes_to_grey(frame.planes, self.pixels))
-        patches = torch.cat([grid.cut(plane)[0] for grid, plane in zip(self.grids, grey, strict=True)])
+            grey = tuple(
+                plane[None] for plane in planes_to_grey(frame.planes, self.pixels)
+            )
+        patches = torch.cat(
+            [grid.cut(plane)[0] for grid, plane in zip(self.grids, grey, strict=True)]
+        )
         measurements = self.network.measure(patches)
         if self.sigma:
             noise = torch.randn(measurements.shape, generator=self.generator)
             measurements = measurements + self.sigma * noise.to(self.device)
-        return (measurements.half() if self.uploads and self.half else measurements).cpu()
+        return (
+            measurements.half() if self.uploads and self.half else measurements
+        ).cpu()

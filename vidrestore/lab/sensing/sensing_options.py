@@ -57,7 +57,8 @@ class SenseOptions(Options):
         float | None,
         Field(gt=0, le=1),
         quality_option(
-            help="Measurements per pixel: 0.1, 0.2, 0.3, 0.4 or 0.5 with the bundled weights.", metavar="RATE"
+            help="Measurements per pixel: 0.1, 0.2, 0.3, 0.4 or 0.5 with the bundled weights.",
+            metavar="RATE",
         ),
     ] = None
     model: Model = None
@@ -65,7 +66,8 @@ class SenseOptions(Options):
         float,
         Field(ge=0),
         quality_option(
-            help="Noise added to the measurements: standard deviation, 0-255 scale.", metavar="SIGMA"
+            help="Noise added to the measurements: standard deviation, 0-255 scale.",
+            metavar="SIGMA",
         ),
     ] = 0.0
     seed: Annotated[

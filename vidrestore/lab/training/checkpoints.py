@@ -48,7 +48,9 @@ def run_lock(path: Path) -> Iterator[None]:
         try:
             lock.enter_context(locked(path.with_name(f".{path.stem}.vidrestore.lock")))
         except BusyError as error:
-            raise ConfigError(f"{path.name} in {error}, with `resume`; or choose another `output`") from error
+            raise ConfigError(
+                f"{path.name} in {error}, with `resume`; or choose another `output`"
+            ) from error
         yield
 
 
@@ -60,8 +62,14 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     except (OSError, RuntimeError) as error:
         # if a write fails, torch raises an error of its own while that of the system is handled
         cause = error if isinstance(error, OSError) else error.__context__
-        reason = cause.strerror if isinstance(cause, OSError) else str(error).splitlines()[0]
-        remaining = "the earlier one is unchanged" if path.exists() else "there is no earlier one"
+        reason = (
+            cause.strerror if isinstance(cause, OSError) else str(error).splitlines()[0]
+        )
+        remaining = (
+            "the earlier one is unchanged"
+            if path.exists()
+            else "there is no earlier one"
+        )
         free = shutil.disk_usage(path.parent).free / 1e6
         raise CheckpointError(
             f"{path}: step {state['step']} can't be written ({reason}; {free:.1f} MB are free); {remaining}; "
@@ -77,39 +85,55 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             if damaged := archive.testzip():  # torch doesn't check checksums
                 raise ValueError(damaged)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        state.setdefault("plateau", {"waited": 0, "share": 1.0})  # that checkpoints before 28 November lack
+        # that checkpoints before 28 November lack
+        state.setdefault("plateau", {"waited": 0, "share": 1.0})
         converted(state, _STATE)
         json.dumps(state["identity"])  # a tensor in it can't be compared
     except Exception as error:  # a damaged pickle may raise any exception
-        raise CheckpointError(f"{path}: can't be read as a checkpoint; remove it to start again") from error
+        raise CheckpointError(
+            f"{path}: can't be read as a checkpoint; remove it to start again"
+        ) from error
     return state
 
 
 def check_alike(tensors: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
     """Raise ValueError unless tensors have the names and shapes of those that are expected."""
     # names and shapes, as a stranger's file may hold anything
-    shapes = {name: tensor.shape if isinstance(tensor, Tensor) else None for name, tensor in tensors.items()}
+    shapes = {
+        name: tensor.shape if isinstance(tensor, Tensor) else None
+        for name, tensor in tensors.items()
+    }
     if shapes != {name: tensor.shape for name, tensor in expected.items()}:
         raise ValueError("tensors of another network")
 
 
-def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str]) -> dict[str, Any]:
+def identity_of(
+    config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str]
+) -> dict[str, Any]:
     """Return the settings of the full network (`model`), the data, and of training those in `fixed`."""
     # what decides the result: the full network, the data, and these settings
     sections = {"model": model, "data": asdict(config.data)}
     values = {
-        f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()
+        f"[{section}] {name}": value
+        for section, part in sections.items()
+        for name, value in part.items()
     }
     values |= {f"[training] {name}": getattr(config.training, name) for name in fixed}
     return {"task": config.task, "family": config.family} | values
 
 
-def check_same(checkpoint: Path, earlier: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+def check_same(
+    checkpoint: Path, earlier: Mapping[str, Any], current: Mapping[str, Any]
+) -> None:
     """Raise ConfigError, with the old and new values, if the configuration has changed since, or if it has
     not but another version of this package, with other settings, wrote the checkpoint.
     """
     # settings that only one of the two has are those of another version
-    changed = [name for name in earlier.keys() | current.keys() if earlier.get(name) != current.get(name)]
+    changed = [
+        name
+        for name in earlier.keys() | current.keys()
+        if earlier.get(name) != current.get(name)
+    ]
     others = sorted(earlier.keys() ^ current.keys())
     if changed and set(changed) <= set(others):
         raise ConfigError(
@@ -119,7 +143,8 @@ def check_same(checkpoint: Path, earlier: Mapping[str, Any], current: Mapping[st
         )
     if changed:
         details = "; ".join(
-            f"{name} was {earlier.get(name)!r} and is {current.get(name)!r}" for name in sorted(changed)
+            f"{name} was {earlier.get(name)!r} and is {current.get(name)!r}"
+            for name in sorted(changed)
         )
         raise ConfigError(
             f"{checkpoint}: belongs to another run: {details}; change them back, or choose another `output`"

@@ -25,7 +25,13 @@ from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.lab.degrade import DEGRADATIONS
 from vidrestore.media.reading.pictures import READABLE_SUFFIXES as PHOTOS
-from vidrestore.settings.checking import Checked, checked, parse_toml, toml, with_settings
+from vidrestore.settings.checking import (
+    Checked,
+    checked,
+    parse_toml,
+    toml,
+    with_settings,
+)
 from vidrestore.settings.families import Training, find_family, load
 from vidrestore.settings.tasks import TASKS
 
@@ -51,21 +57,31 @@ class Schedule(Checked):
     # steps over which the rate rises from 0; None: 200, or all of a shorter run
     warmup: Annotated[int, Field(ge=0)] | None = None
     schedule: Literal["cosine", "restarts", "plateau"] = "cosine"
-    decay: Portion = 0.4  # share of the steps, at the end, over which a cosine falls to the floor
+    # share of the steps, at the end, over which a cosine falls to the floor
+    decay: Portion = 0.4
     # lowest learning rate; None: cosines end at 1 % of the rate, and a plateau has none
     floor: Annotated[float, Field(ge=0)] | None = None
-    restarts: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)] = (1.0,) * 4
-    patience: AtLeastOne = 5  # validations in a row without improvement until a plateau is reduced
-    factor: Annotated[float, Field(gt=0, lt=1)] = 0.3  # by which a plateau is multiplied
-    betas: tuple[Decay, Decay] = (0.9, 0.99)  # decay of Adam's running means of gradients and of squares
-    clip_norm: Annotated[float, Field(ge=0)] = 1.0  # largest norm of all gradients; 0: not clipped
+    restarts: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)
+    ] = (1.0,) * 4
+    # validations in a row without improvement until a plateau is reduced
+    patience: AtLeastOne = 5
+    # by which a plateau is multiplied
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    # decay of Adam's running means of gradients and of squares
+    betas: tuple[Decay, Decay] = (0.9, 0.99)
+    # largest norm of all gradients; 0: not clipped
+    clip_norm: Annotated[float, Field(ge=0)] = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     precision: Precision = "bf16"
     validate_every: AtLeastOne = 1000
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 3.0
-    accumulate: AtLeastOne = 1  # parts of a process's share of a batch, computed one after the other
-    recompute: bool = False  # compute activations again for the gradients, instead of keeping them
-    compile: bool = False  # translate the network by torch.compile, for GPUs: fewer, larger kernels
+    # parts of a process's share of a batch, computed one after the other
+    accumulate: AtLeastOne = 1
+    # compute activations again for the gradients, instead of keeping them
+    recompute: bool = False
+    # translate the network by torch.compile, for GPUs: fewer, larger kernels
+    compile: bool = False
     # decay of the running average of the weights, which is validated and saved; 0: no average
     average: Decay = 0.999
 
@@ -73,7 +89,9 @@ class Schedule(Checked):
         highest = f"at most the learning rate's {self.learning_rate:g}"
         require((self.floor or 0) <= self.learning_rate, "floor", highest, self.floor)
         expected = "false where recompute is true: both at once are not supported"
-        require(not (self.compile and self.recompute), "compile", expected, self.compile)
+        require(
+            not (self.compile and self.recompute), "compile", expected, self.compile
+        )
 
 
 @dataclass(frozen=True)
@@ -82,11 +100,15 @@ class TrainingConfig(Schedule):
 
     # one noise level on the 0-255 scale (0 for compressed sensing), or the lowest and the highest, between
     # which levels are drawn uniformly in their logarithm
-    sigma: Annotated[tuple[Annotated[float, Field(ge=0, le=255)], ...], Field(min_length=1, max_length=2)] = (
+    sigma: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=255)], ...],
+        Field(min_length=1, max_length=2),
+    ] = (
         1.0,
         75.0,
     )
-    clip_noise: bool = True  # clip and round noisy patches as a video file holds them; never measurements
+    # clip and round noisy patches as a video file holds them; never measurements
+    clip_noise: bool = True
     # "psnr" is the mean logarithm of each group's squared error, so that groups count alike
     loss: Literal["squared", "psnr"] = "squared"
     # DUST's sensing matrix at the start of a run without initial weights: by Glorot's rule, as in the paper,
@@ -96,7 +118,12 @@ class TrainingConfig(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         fits = len(self.sigma) == 1 or 0 < self.sigma[0] <= self.sigma[1]
-        require(fits, "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
+        require(
+            fits,
+            "sigma",
+            "one level of 0 or more, or a lowest and a highest above 0",
+            self.sigma,
+        )
 
 
 @dataclass(frozen=True)
@@ -131,7 +158,8 @@ class ClipTrainingConfig(Schedule):
     validate_every: AtLeastOne = 500
     # "charbonnier", VSR-Transformer's, is minimised by the median of all possible frames, "psnr" by the mean
     loss: Literal["charbonnier", "psnr"] = "charbonnier"
-    parts: tuple[str, ...] = ()  # beginnings of the names of the parameters that are trained; empty for all
+    # beginnings of the names of the parameters that are trained; empty for all
+    parts: tuple[str, ...] = ()
 
 
 LARGEST_CROP = 288  # pixels
@@ -144,8 +172,10 @@ class FootageConfig(Checked):
 
     clips: str | tuple[str, ...]  # a folder of videos, or several
     stills: str | tuple[str, ...] = ""  # the same of photos; empty for none
-    validation: tuple[str, ...] = ()  # names of clips in these folders that are held out from training
-    still_share: Portion = 0.25  # share of windows that are slow pans and zooms over photos
+    # names of clips in these folders that are held out from training
+    validation: tuple[str, ...] = ()
+    # share of windows that are slow pans and zooms over photos
+    still_share: Portion = 0.25
 
     def __post_init__(self) -> None:
         without_folder = all(name == Path(name).name for name in self.validation)
@@ -197,26 +227,43 @@ class DataConfig(FootageConfig):
 class PairDataConfig(FootageConfig):
     """Crops of RGB footage and degraded copies. `still_share` counts crops here."""
 
-    degradations: tuple[str, ...] = ("haze", "rain", "snow", "blur", "noise")  # one is drawn per crop
-    crop: Annotated[int, Field(ge=16, le=LARGEST_CROP, multiple_of=8)] = 96  # side in pixels
-    frames: AtLeastOne = 1  # length of the network's input clip, whose middle frame is restored
+    # one is drawn per crop
+    degradations: tuple[str, ...] = ("haze", "rain", "snow", "blur", "noise")
+    # side in pixels
+    crop: Annotated[int, Field(ge=16, le=LARGEST_CROP, multiple_of=8)] = 96
+    # length of the network's input clip, whose middle frame is restored
+    frames: AtLeastOne = 1
     # largest side of a crop before it is downscaled to `crop`, so that it shows more of a scene; None: `crop`
     widest: int | None = None
-    untouched: Portion = 0.08  # share of crops without degradation, so that clean video is left unchanged
+    # share of crops without degradation, so that clean video is left unchanged
+    untouched: Portion = 0.08
     combined: Portion = 0.08  # share of the others that have a second degradation
-    recompressed: Portion = 0.3  # share of the others that are compressed after the degradation
-    reuse: AtLeastOne = 1  # steps that a batch is used for, each time cropped and mirrored differently
+    # share of the others that are compressed after the degradation
+    recompressed: Portion = 0.3
+    # steps that a batch is used for, each time cropped and mirrored differently
+    reuse: AtLeastOne = 1
     fast: Portion = 0.0  # share of crops with fast motion
-    alone: Portion = 0.0  # share of the others whose frame is its own neighbours, as that of a photo
+    # share of the others whose frame is its own neighbours, as that of a photo
+    alone: Portion = 0.0
     distracted: Portion = 0.0  # share with bright moving objects that aren't weather
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.frames % 2 == 1, "frames", "an odd number", self.frames)
         valid = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
-        require(valid, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
+        require(
+            valid,
+            "degradations",
+            f"one or more of {', '.join(DEGRADATIONS)}",
+            self.degradations,
+        )
         in_range = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
-        require(in_range, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
+        require(
+            in_range,
+            "widest",
+            f"from the crop's {self.crop} to {LARGEST_VIEW}",
+            self.widest,
+        )
 
 
 @dataclass(frozen=True)
@@ -228,8 +275,10 @@ class ClipDataConfig(FootageConfig):
     crop: Annotated[int, Field(ge=8, le=LARGEST_CROP // 4, multiple_of=8)] = 40
     # low-resolution crops are also blurred, noisy and compressed; else downscaled bicubically alone
     practical: bool = False
-    native: Portion = 0.0  # share of crops of photos that slide over a photo's own pixels
-    reuse: AtLeastOne = 1  # steps that a batch is used for, each time cropped and mirrored differently
+    # share of crops of photos that slide over a photo's own pixels
+    native: Portion = 0.0
+    # steps that a batch is used for, each time cropped and mirrored differently
+    reuse: AtLeastOne = 1
 
 
 @dataclass(frozen=True)
@@ -246,11 +295,17 @@ class SetConfig(Checked):
 
     def __post_init__(self) -> None:
         # imported late: the papers' tables are large
-        sets = import_module("vidrestore.lab.papers.datasets")  # only for recipes that name one
+        # only for recipes that name one
+        sets = import_module("vidrestore.lab.papers.datasets")
         datasets = sets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.validation_sets]:
             require(name in datasets, "dataset", f"one of {', '.join(datasets)}", name)
-            require(split in sets.splits(name), f"split of {name}", " or ".join(sets.splits(name)), split)
+            require(
+                split in sets.splits(name),
+                f"split of {name}",
+                " or ".join(sets.splits(name)),
+                split,
+            )
 
     @property
     def validation_sets(self) -> list[tuple[str, str]]:
@@ -263,7 +318,10 @@ class SetConfig(Checked):
 
     def card_entries(self) -> dict[str, str]:
         """Return a description of the data for the card of the weights."""
-        return {"dataset": f"{self.dataset} {self.split}", "held out": ", ".join(self.validation)}
+        return {
+            "dataset": f"{self.dataset} {self.split}",
+            "held out": ", ".join(self.validation),
+        }
 
 
 @dataclass(frozen=True)
@@ -281,8 +339,10 @@ class ClipSetConfig(SetConfig):
     """Crops of a dataset of clips, and the same crops downscaled by 4."""
 
     frames: AtLeastOne = 5
-    crop: Annotated[int, Field(ge=8, multiple_of=8)] = 64  # side of the low-resolution crops in pixels
-    read_small: bool = False  # use the dataset's low-resolution frames; else downscale bicubically
+    # side of the low-resolution crops in pixels
+    crop: Annotated[int, Field(ge=8, multiple_of=8)] = 64
+    # use the dataset's low-resolution frames; else downscale bicubically
+    read_small: bool = False
     kind = "clips"
 
 
@@ -293,16 +353,24 @@ class GroupSetConfig(SetConfig):
     `validation` names further splits to hold out; by default a share of the clips is held out.
     """
 
-    validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.2  # of the clips; 0: validate on training data
-    frames: AtLeastOne = 20  # length of a group; clips are cut into whole groups side by side
-    stride: AtLeastOne = 8  # pixels between patches; a patch's side for patches that don't overlap
-    lines: Annotated[int, Field(ge=0)] | None = None  # height after downscaling; 0: none; None: as the paper
+    # of the clips; 0: validate on training data
+    validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    # length of a group; clips are cut into whole groups side by side
+    frames: AtLeastOne = 20
+    # pixels between patches; a patch's side for patches that don't overlap
+    stride: AtLeastOne = 8
+    # height after downscaling; 0: none; None: as the paper
+    lines: Annotated[int, Field(ge=0)] | None = None
     most_frames: AtLeastOne = 200  # of each clip, from its beginning
     kind = "clips"
 
     def card_entries(self) -> dict[str, str]:
-        share = f"{self.validation_share:.0%} of the clips" if self.validation_share else ""
-        return super().card_entries() | {"held out": ", ".join(self.validation) or share}
+        share = (
+            f"{self.validation_share:.0%} of the clips" if self.validation_share else ""
+        )
+        return super().card_entries() | {
+            "held out": ", ".join(self.validation) or share
+        }
 
 
 def require(holds: bool, name: str, expected: str, value: Any) -> None:
@@ -334,15 +402,27 @@ class RunConfig:
     def __post_init__(self) -> None:
         tasks = find_family(self.family).tasks
         # what the schedule and the task ask of each other
-        require(self.task in tasks, "task", f"{' or '.join(tasks)} for {self.family}", self.task)
+        require(
+            self.task in tasks,
+            "task",
+            f"{' or '.join(tasks)} for {self.family}",
+            self.task,
+        )
         warmup = self.training.warmup or 0
         steps = self.training.steps
-        require(warmup <= steps, "[training] warmup", f"at most the {steps} steps of the run", warmup)
+        require(
+            warmup <= steps,
+            "[training] warmup",
+            f"at most the {steps} steps of the run",
+            warmup,
+        )
         if isinstance(self.training, TrainingConfig):
             sigma, senses = self.training.sigma, bool(self.model.get("measurements"))
             expected = "recover with [model] measurements, else denoise"
             require(senses == (self.task == "recover"), "task", expected, self.task)
-            require(senses or sigma[0] > 0, "[training] sigma", "above 0 to denoise", sigma)
+            require(
+                senses or sigma[0] > 0, "[training] sigma", "above 0 to denoise", sigma
+            )
 
     @property
     def kind(self) -> Training:
@@ -360,10 +440,14 @@ class RunConfig:
         """Return the command that trains the weights, started from the weights `init`, for their card."""
         settings = [part for value in self.settings for part in ("--set", value)]
         inits = [part for source in init for part in ("--init", source)]
-        return shlex.join(["vidrestore", "train", "--config", self.path.name, *settings, *inits])
+        return shlex.join(
+            ["vidrestore", "train", "--config", self.path.name, *settings, *inits]
+        )
 
 
-def read_config(path: Path, settings: Iterable[str] = (), data: Path | None = None) -> RunConfig:
+def read_config(
+    path: Path, settings: Iterable[str] = (), data: Path | None = None
+) -> RunConfig:
     """Read the configuration of a run; `settings` ("training.steps=1000", "data.clips=v") override the file,
     and data comes from the folder `data` if that is given.
 
@@ -385,12 +469,17 @@ def _data_settings(folder: Path, section: Any) -> list[str]:
     """
     # all videos and photos of the folder, or the dataset in it
     place = folder.resolve()
-    if not os.path.isdir(place):  # also of a name that is too long, of which `Path.is_dir` raises OSError
+    # also of a name that is too long, of which `Path.is_dir` raises OSError
+    if not os.path.isdir(place):
         raise ConfigError(f"{folder}: no such folder")
     if isinstance(section, dict) and "dataset" in section:
         return [f"data.folder={json.dumps(str(place))}"]
     photos = any(entry.suffix.lower() in PHOTOS for entry in place.iterdir())
-    data = {"clips": str(place), "stills": str(place) if photos else "", "validation": []}
+    data = {
+        "clips": str(place),
+        "stills": str(place) if photos else "",
+        "validation": [],
+    }
     return [f"data.{name}={json.dumps(value)}" for name, value in data.items()]
 
 
@@ -407,7 +496,9 @@ class _File(Checked):
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-def parse_config(text: str, path: Path, settings: Iterable[str] = (), data: Path | None = None) -> RunConfig:
+def parse_config(
+    text: str, path: Path, settings: Iterable[str] = (), data: Path | None = None
+) -> RunConfig:
     """Parse a configuration as `read_config` does; paths are relative to the folder of `path`."""
     # the file, with what the command line changes
     try:
@@ -426,7 +517,10 @@ def parse_config(text: str, path: Path, settings: Iterable[str] = (), data: Path
     if training is None:
         raise ConfigError(f"{path}: the family {file.family!r} has no training")
     of_dataset = training.dataset and "dataset" in file.data
-    kinds = {"data": training.dataset if of_dataset else training.data, "training": training.settings}
+    kinds = {
+        "data": training.dataset if of_dataset else training.data,
+        "training": training.settings,
+    }
     sections = {}
     for name, kind in kinds.items():
         sections[name] = checked(load(kind), content[name], f"{path}, [{name}]")

@@ -29,7 +29,11 @@ def rehearse(
 ) -> Iterator[tuple[str, float]]:
     """Build, read, train a step, validate, save, load; yield each with its seconds. Raises as `train`."""
     # each part of a run once, in the order of a run
-    with memory_errors(config), worker_errors(), TemporaryDirectory(prefix="vidrestore-") as folder:
+    with (
+        memory_errors(config),
+        worker_errors(),
+        TemporaryDirectory(prefix="vidrestore-") as folder,
+    ):
         last = time.monotonic()
 
         def lap(description: str) -> tuple[str, float]:
@@ -42,7 +46,9 @@ def rehearse(
         for weights in init:
             run.initialise_from(weights)
         parameters = sum(part.numel() for part in run.network.parameters())
-        yield lap(f"{config.family} with {parameters:,} parameters on {run.learner.device}")
+        yield lap(
+            f"{config.family} with {parameters:,} parameters on {run.learner.device}"
+        )
         # read data, and take a step
         source, held_out = make_data(config, run.network, reading)
         yield lap("held-out data")
@@ -55,8 +61,13 @@ def rehearse(
         next(batches)
         yield lap("second batch")
         # validate, and save as at the end
-        progress = run.validate(held_out.first if isinstance(held_out, HeldOutPictures) else held_out)
-        yield lap("validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items()))
+        progress = run.validate(
+            held_out.first if isinstance(held_out, HeldOutPictures) else held_out
+        )
+        yield lap(
+            "validation: "
+            + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items())
+        )
         run.save_checkpoint()
         yield lap(f"checkpoint written: {_size(run.checkpoint)}")
         run.load_checkpoint()
@@ -78,7 +89,10 @@ def memory_used() -> str:
 
 def _shapes(batch: tuple[Any, ...]) -> str:
     return ", ".join(
-        "x".join(map(str, part.shape)) if isinstance(part, torch.Tensor) else f"{part:.3g}" for part in batch
+        "x".join(map(str, part.shape))
+        if isinstance(part, torch.Tensor)
+        else f"{part:.3g}"
+        for part in batch
     )
 
 

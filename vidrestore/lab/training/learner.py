@@ -21,7 +21,8 @@ from vidrestore.lab.training.training_events import Metrics, rounded_metrics
 
 LAG = 2  # steps that a GPU may be behind
 WARMUP = 200  # steps, unless a number is set
-LOWEST = 0.01  # share of the learning rate at the end of a cosine, unless a floor is set
+# share of the learning rate at the end of a cosine, unless a floor is set
+LOWEST = 0.01
 
 
 def learning_rate(step: int, settings: Schedule, reduction: float = 1.0) -> float:
@@ -54,7 +55,11 @@ class Learner:
     """A network, the average of its weights, and the optimiser that its objective asks for."""
 
     def __init__(
-        self, network: nn.Module, objective: Objective, group: ProcessGroup, device: torch.device
+        self,
+        network: nn.Module,
+        objective: Objective,
+        group: ProcessGroup,
+        device: torch.device,
     ) -> None:
         self.network = network
         self.objective = objective
@@ -62,8 +67,10 @@ class Learner:
         self.device = device
         self.average = copy.deepcopy(network).eval()
         self.optimiser = objective.optimiser(network)
-        self.stops = False  # True asks all processes to stop; `agreed` is True when they do
-        self._flags: deque[Tensor] = deque()  # whether one asked, in each of the latest steps
+        # True asks all processes to stop; `agreed` is True when they do
+        self.stops = False
+        # whether one asked, in each of the latest steps
+        self._flags: deque[Tensor] = deque()
         if objective.settings.recompute:
             recompute_activations(network)
         if objective.settings.compile:
@@ -81,12 +88,15 @@ class Learner:
         # gradients of the parts add up
         for objective, part in self.objective.parts(batch, count):
             loss = objective.loss(self.network, part, step) / count
-            learns = loss.requires_grad  # an algorithm without parameters is only validated and saved
+            # an algorithm without parameters is only validated and saved
+            learns = loss.requires_grad
             if learns:
                 loss.backward()
             mean += loss.detach()
         # means over all processes, and whether one wants to stop
-        gradients = [part.grad for part in self.network.parameters() if part.grad is not None]
+        gradients = [
+            part.grad for part in self.network.parameters() if part.grad is not None
+        ]
         flag = torch.full_like(mean, self.stops)
         self.group.average([mean, flag, *gradients])
         if not self.group.is_single:
@@ -120,7 +130,9 @@ class Learner:
     @torch.no_grad()
     def _renew(self, share: float) -> None:
         """Move the average by a share of the way to the network."""
-        weights, means = (list[Tensor](part.parameters()) for part in (self.network, self.average))
+        weights, means = (
+            list[Tensor](part.parameters()) for part in (self.network, self.average)
+        )
         changes = list(torch._foreach_sub(weights, means))
         torch._foreach_mul_(changes, share)
         torch._foreach_add_(means, changes)
@@ -177,18 +189,28 @@ class Validations:
     def due(self, step: int) -> bool:
         """Return True if a validation is due after `step` steps."""
         validated = self.curve[-1]["step"] if self.curve else 0
-        return validated < step and (step % self.settings.validate_every == 0 or step >= self.settings.steps)
+        return validated < step and (
+            step % self.settings.validate_every == 0 or step >= self.settings.steps
+        )
 
-    def add(self, step: int, metrics: Metrics, before: Metrics, network: nn.Module) -> bool:
+    def add(
+        self, step: int, metrics: Metrics, before: Metrics, network: nn.Module
+    ) -> bool:
         """Add metrics to the curve; return True, and keep the network's weights, if they are the best."""
         # the curve of a card has few digits
         parts = {"psnr": metrics} | ({"before": before} if before else {})
-        self.curve.append({"step": step} | {name: rounded_metrics(part) for name, part in parts.items()})
+        self.curve.append(
+            {"step": step}
+            | {name: rounded_metrics(part) for name, part in parts.items()}
+        )
         psnr = sum(metrics.values()) / len(metrics)
         better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
         self.plateau.step(better)
         if better:
-            weights = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+            weights = {
+                name: tensor.detach().cpu().clone()
+                for name, tensor in network.state_dict().items()
+            }
             self.best = Best(step, psnr, weights)
         return better
 

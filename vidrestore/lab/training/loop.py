@@ -117,12 +117,20 @@ def train(
         if group.first:
             stack.enter_context(run_lock(run.checkpoint))
         resumed = run.begin(resume, init)
-        records = recording(output / config.name, run.validations, on_event, tensorboard=tensorboard)
-        emit: Listener = stack.enter_context(records) if group.first else lambda event: None
+        records = recording(
+            output / config.name, run.validations, on_event, tensorboard=tensorboard
+        )
+        emit: Listener = (
+            stack.enter_context(records) if group.first else lambda event: None
+        )
         checkpoint = run.checkpoint if resumed else None
         emit(Began(run.step, config.training.steps, str(compute_device), checkpoint))
-        run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), stop)
-        return run.save_weights() if run.step >= config.training.steps else run.checkpoint
+        run.train(
+            emit, replace(reading, notice=lambda message: emit(Noticed(message))), stop
+        )
+        return (
+            run.save_weights() if run.step >= config.training.steps else run.checkpoint
+        )
 
 
 class Run:
@@ -132,7 +140,11 @@ class Run:
     """
 
     def __init__(
-        self, config: RunConfig, output: Path, device: torch.device, group: ProcessGroup | None = None
+        self,
+        config: RunConfig,
+        output: Path,
+        device: torch.device,
+        group: ProcessGroup | None = None,
     ) -> None:
         # a batch must be dealt out equally
         self.config = config
@@ -141,7 +153,10 @@ class Run:
         count = self.group.share.count
         parts = config.training.accumulate
         if config.training.batch % (count * parts):
-            divided = f"{count} processes" + f" and {parts} parts each (training.accumulate)" * (parts > 1)
+            divided = (
+                f"{count} processes"
+                + f" and {parts} parts each (training.accumulate)" * (parts > 1)
+            )
             raise ConfigError(
                 f"{config.path}: a batch of {config.training.batch} can't be divided among {divided}; set "
                 f"training.batch to a multiple of {count * parts}"
@@ -198,7 +213,9 @@ class Run:
             self.load_checkpoint()
             return True
         # weights without one belong to a run that must not be lost
-        for path in [self.weights_path] if resume else [self.weights_path, self.best_path]:
+        for path in (
+            [self.weights_path] if resume else [self.weights_path, self.best_path]
+        ):
             if path.exists():
                 raise ConfigError(
                     f"{path}: already exists, without the checkpoint of its run; choose another `output`, or "
@@ -210,7 +227,9 @@ class Run:
 
     def initialise_from(self, source: str | Path) -> None:
         """Load weights of another file. Raises CheckpointError as `load_initial_weights` does."""
-        load_initial_weights(self.config, (self.learner.network, self.learner.average), source)
+        load_initial_weights(
+            self.config, (self.learner.network, self.learner.average), source
+        )
         self.init.append(str(source))
 
     def train(
@@ -230,7 +249,9 @@ class Run:
         if not self.step and not self.init:
             self.learner.objective.start((self.network, self.learner.average), source)
         steps = range(self.step, settings.steps)
-        generated = source.batches(steps, settings.batch, reading.workers, self.group.share)
+        generated = source.batches(
+            steps, settings.batch, reading.workers, self.group.share
+        )
         with worker_errors(), closing(generated):
             on_event(Reached("batches"))
             # make the first batch now, so that its time isn't counted as training
@@ -315,9 +336,15 @@ class Run:
         steps, rates, numbers = zip(*self.unread, strict=True)
         self.unread.clear()
         events = []
-        for step, rate, (loss, norm) in zip(steps, rates, torch.stack(numbers).tolist(), strict=True):
+        for step, rate, (loss, norm) in zip(
+            steps, rates, torch.stack(numbers).tolist(), strict=True
+        ):
             self._check_finite(step - 1, loss, norm)
-            events.append(Stepped(step, self.config.training.steps, loss, rate, norm, self.seconds))
+            events.append(
+                Stepped(
+                    step, self.config.training.steps, loss, rate, norm, self.seconds
+                )
+            )
         return events
 
     def _check_finite(self, step: int, loss: float, norm: float) -> None:
@@ -330,7 +357,9 @@ class Run:
             if self.checkpoint.exists()
             else "no step was saved yet"
         )
-        best_weights = f", {self.best_path} the best weights, of step {best.step}" if best else ""
+        best_weights = (
+            f", {self.best_path} the best weights, of step {best.step}" if best else ""
+        )
         raise ConfigError(
             f"{self.config.name}: training diverged at step {step} (loss {loss:.4g}, gradient "
             f"{norm:.4g}); try a lower training.learning_rate, or training.precision=fp32; "
@@ -353,7 +382,9 @@ class Run:
         loss = sum(self.losses) / max(len(self.losses), 1)
         data = self.config.data
         has_held_out = bool(data.validation or getattr(data, "validation_share", 0))
-        return Validated(self.step, self.seconds, loss, metrics, before, better, has_held_out)
+        return Validated(
+            self.step, self.seconds, loss, metrics, before, better, has_held_out
+        )
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -367,7 +398,10 @@ class Run:
             # what the learner holds, then the run's own numbers
             return
         state = {name: getattr(self.learner, name).state_dict() for name in LEARNT}
-        state |= {name: getattr(self, name) for name in ("step", "seconds", "losses", "init", "identity")}
+        state |= {
+            name: getattr(self, name)
+            for name in ("step", "seconds", "losses", "init", "identity")
+        }
         with delayed_signals():
             write_checkpoint(self.checkpoint, state | self.validations.state_dict())
 
@@ -383,14 +417,25 @@ class Run:
         try:
             for name in LEARNT:
                 getattr(self.learner, name).load_state_dict(state[name])
-            for group, values in zip(self.learner.optimiser.param_groups, settings, strict=True):
-                group.update(values)  # the configuration's weight decay may have changed
+            for group, values in zip(
+                self.learner.optimiser.param_groups, settings, strict=True
+            ):
+                # the configuration's weight decay may have changed
+                group.update(values)
             self.validations.load_state_dict(state)
             if self.validations.best:
-                check_alike(self.validations.best.weights, self.learner.average.state_dict())
+                check_alike(
+                    self.validations.best.weights, self.learner.average.state_dict()
+                )
             for name in ("step", "seconds", "losses", "init"):
                 setattr(self, name, state[name])
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        except (
+            AttributeError,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise ConfigError(
                 f"{self.checkpoint}: is of another network than that of [model]; choose another `output`"
             ) from error
@@ -425,7 +470,8 @@ def stop_signal(deadline: float) -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         numbers = []
     before = {
-        number: signal.signal(number, lambda number, frame: received.append(number)) for number in numbers
+        number: signal.signal(number, lambda number, frame: received.append(number))
+        for number in numbers
     }
     try:
         yield lambda: bool(received) or time.monotonic() >= deadline

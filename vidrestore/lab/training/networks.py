@@ -35,7 +35,8 @@ def new_network(config: RunConfig) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.training.seed)
             network = build_network(config.family, config.model).train()
-            if initialise := getattr(network, "initialise", None):  # the network's own initialisation
+            # the network's own initialisation
+            if initialise := getattr(network, "initialise", None):
                 initialise()
             return network
     except CheckpointError as error:
@@ -48,7 +49,9 @@ def recompute_activations(network: nn.Module) -> None:
     again. Results and names of parameters stay the same.
     """
     # the inputs of these parts are kept, all else is computed again
-    units = [module for module in network.modules() if isinstance(module, NETWORK_UNITS)]
+    units = [
+        module for module in network.modules() if isinstance(module, NETWORK_UNITS)
+    ]
     for unit in units:
         unit.forward = partial(checkpoint, unit.forward, use_reentrant=False)  # type: ignore[method-assign]
 
@@ -60,7 +63,9 @@ def check_speed(config: RunConfig, network: nn.Module) -> None:
     has_units = any(isinstance(module, NETWORK_UNITS) for module in network.modules())
     for name, holds in (("recompute", has_units), ("compile", is_picture_network)):
         if getattr(settings, name) and not holds:
-            raise ConfigError(f"{config.path}: training.{name} is not for this [model]; remove it")
+            raise ConfigError(
+                f"{config.path}: training.{name} is not for this [model]; remove it"
+            )
 
 
 def train_parts(config: RunConfig, network: nn.Module) -> None:
@@ -82,17 +87,23 @@ def train_parts(config: RunConfig, network: nn.Module) -> None:
 def _check_names(config: RunConfig) -> None:
     """Raise ConfigError for names in [model], or a table of it, that the family doesn't have."""
     # the settings that a network of this kind has, by building one
-    base: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
+    base: dict[str, Any] = {
+        name: config.model[name] for name in ("kind", "size") if name in config.model
+    }
     try:
         settings = base | settings_of(build_network(config.family, base))
     except CheckpointError:  # kind or size is wrong
         return
-    tables: dict[str, tuple[dict[str, Any], Any]] = {"[model]": (config.model, settings)}
+    tables: dict[str, tuple[dict[str, Any], Any]] = {
+        "[model]": (config.model, settings)
+    }
     for name, part in config.model.items():
         if isinstance(part, dict):
             tables[f"[model] {name}"] = (part, settings.get(name))
     for section, (values, names) in tables.items():
-        if isinstance(names, dict) and (unknown := sorted(values.keys() - names.keys())):
+        if isinstance(names, dict) and (
+            unknown := sorted(values.keys() - names.keys())
+        ):
             raise ConfigError(
                 f"{config.path}, {section}: unknown: {', '.join(unknown)}; there are: "
                 f"{known_names(unknown[0], names)}"
@@ -107,7 +118,9 @@ def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
 def settings_of(network: nn.Module) -> dict[str, Any]:
     """Return the fields of a network's `config`; empty if it has none that is a dataclass."""
     stated = getattr(network, "config", None)
-    return asdict(stated) if is_dataclass(stated) and not isinstance(stated, type) else {}
+    return (
+        asdict(stated) if is_dataclass(stated) and not isinstance(stated, type) else {}
+    )
 
 
 def with_full_model(config: RunConfig, network: nn.Module | None = None) -> RunConfig:
@@ -115,7 +128,9 @@ def with_full_model(config: RunConfig, network: nn.Module | None = None) -> RunC
     return replace(config, model=full_model(config, network or new_network(config)))
 
 
-def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], source: str | Path) -> None:
+def load_initial_weights(
+    config: RunConfig, networks: Iterable[nn.Module], source: str | Path
+) -> None:
     """Load the weights of `source` into the networks of a run.
 
     Besides weights of the same network these are accepted: a flow network for the flow of a super-resolution
@@ -136,16 +151,22 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
         network.load_state_dict(network.state_dict() | parameters)
 
 
-def _matching_parameters(network: nn.Module, source: nn.Module) -> dict[str, Tensor] | None:
+def _matching_parameters(
+    network: nn.Module, source: nn.Module
+) -> dict[str, Tensor] | None:
     """Return the parameters of `source` by name if it is the same network or a part of it, else None."""
     # the same network, or one that says which of its parts fit
     settings = settings_of(network)
     source_settings = settings_of(source)
     if type(source) is type(network):
-        merged_settings = source_settings | {name: settings[name] for name in FREE if name in settings}
+        merged_settings = source_settings | {
+            name: settings[name] for name in FREE if name in settings
+        }
         if merged_settings in (settings, settings | {"tasks": ()}):
             return source.state_dict()
-    parts_of: Callable[[nn.Module], dict[str, Tensor] | None] | None = getattr(network, "parts_of", None)
+    parts_of: Callable[[nn.Module], dict[str, Tensor] | None] | None = getattr(
+        network, "parts_of", None
+    )
     return parts_of(source) if parts_of else None
 
 

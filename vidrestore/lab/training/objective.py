@@ -29,7 +29,11 @@ from vidrestore.lab.training.config import (
 )
 from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.footage import back_and_forth
-from vidrestore.lab.training.data.pairs import HeldOutPairs, HeldOutPictures, task_indices
+from vidrestore.lab.training.data.pairs import (
+    HeldOutPairs,
+    HeldOutPictures,
+    task_indices,
+)
 from vidrestore.lab.training.data.super_resolution import HeldOutClips
 from vidrestore.lab.training.training_events import Metrics
 from vidrestore.models.dust import Dust
@@ -45,7 +49,8 @@ from vidrestore.settings.families import load
 class Objective(ABC):
     """The training of one kind of network with a run's settings, for one process's share of the batches."""
 
-    fixed_settings: tuple[str, ...] = ("batch", "seed")  # may not change when a run is resumed
+    # may not change when a run is resumed
+    fixed_settings: tuple[str, ...] = ("batch", "seed")
     measured, baseline = "crops", "psnr_before"  # names on the card of the weights
 
     def __init__(self, settings: Any, share: Share = WHOLE_BATCH) -> None:
@@ -59,26 +64,36 @@ class Objective(ABC):
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         """Return the last point of the validation curve as metrics for the card of the weights."""
         return {
-            f"held-out {self.measured}, {name}": {"psnr": psnr, self.baseline: last["before"][name]}
+            f"held-out {self.measured}, {name}": {
+                "psnr": psnr,
+                self.baseline: last["before"][name],
+            }
             for name, psnr in last["psnr"].items()
         }
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         """Return a new optimiser for all parameters."""
         rate = self.settings.learning_rate
-        return torch.optim.Adam(network.parameters(), lr=rate, betas=self.settings.betas, fused=True)
+        return torch.optim.Adam(
+            network.parameters(), lr=rate, betas=self.settings.betas, fused=True
+        )
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         """Return the loss of one batch of the run's data, on the network's device."""
 
-    def parts(self, batch: tuple[Any, ...], count: int) -> Iterator[tuple[Objective, tuple[Any, ...]]]:
+    def parts(
+        self, batch: tuple[Any, ...], count: int
+    ) -> Iterator[tuple[Objective, tuple[Any, ...]]]:
         """Yield `count` equal parts of a batch, each with its objective; the mean of their losses is the
         batch's.
         """
         for number in range(count):
             share = Share(number, count)
-            part = (value[share.of(len(value))] if isinstance(value, Tensor) else value for value in batch)
+            part = (
+                value[share.of(len(value))] if isinstance(value, Tensor) else value
+                for value in batch
+            )
             yield self, tuple(part)
 
     @abstractmethod
@@ -90,7 +105,10 @@ class Objective(ABC):
         return {}
 
     def measure(
-        self, network: nn.Module, held_out: Any, average: Callable[[list[Tensor]], None] = lambda sums: None
+        self,
+        network: nn.Module,
+        held_out: Any,
+        average: Callable[[list[Tensor]], None] = lambda sums: None,
     ) -> tuple[Metrics, Metrics]:
         """Return the metrics after and before a network; of whole pictures, those of all processes, whose
         sums `average` replaces by their means.
@@ -130,12 +148,18 @@ class GroupObjective(Objective):
         # a rate in [parameters] must be that of the measurements
         rate = sensing_rate(network)
         stated = config.parameters.get("rate")
-        if rate is not None and stated is not None and abs(stated - rate) > 0.5 * 10**-CARD_RATE_DIGITS:
+        if (
+            rate is not None
+            and stated is not None
+            and abs(stated - rate) > 0.5 * 10**-CARD_RATE_DIGITS
+        ):
             raise ConfigError(
                 f"{config.path}: [parameters] rate is {stated:g}, but model.measurements is a rate of "
                 f"{rate:.{CARD_RATE_DIGITS}g}; remove it: the card follows the measurements"
             )
-        if self.settings.sensing == "principal" and (rate is None or not isinstance(network, Dust)):
+        if self.settings.sensing == "principal" and (
+            rate is None or not isinstance(network, Dust)
+        ):
             raise ConfigError(
                 f'{config.path}: training.sensing = "principal" is for DUST with [model] measurements; '
                 "remove it"
@@ -145,30 +169,47 @@ class GroupObjective(Objective):
         """Set the sensing matrix to the principal components of the data, if that is asked for."""
         if self.settings.sensing == "glorot":
             return
-        batches = (source.batch(step, self.settings.batch)[0] for step in STARTING_STEPS)
+        batches = (
+            source.batch(step, self.settings.batch)[0] for step in STARTING_STEPS
+        )
         groups = torch.cat([batch[:, ::STARTING_STRIDE].double() for batch in batches])
         for network in networks:
             dust = cast("Dust", network)
-            dust.set_sensing(principal_components(groups, len(dust.sensing), self.settings).to(dust.sensing))
+            dust.set_sensing(
+                principal_components(groups, len(dust.sensing), self.settings).to(
+                    dust.sensing
+                )
+            )
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
-        return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
+        return {
+            f"held-out groups, sigma {sigma}": {"psnr": psnr}
+            for sigma, psnr in last["psnr"].items()
+        }
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         clean, sigma = batch
         seed = (self.settings.seed << 32) + step
         return batch_loss(network, clean, sigma, seed, self.settings, self.share)
 
-    def parts(self, batch: tuple[Any, ...], count: int) -> Iterator[tuple[Objective, tuple[Any, ...]]]:
+    def parts(
+        self, batch: tuple[Any, ...], count: int
+    ) -> Iterator[tuple[Objective, tuple[Any, ...]]]:
         """Yield the whole batch with smaller shares, since the noise is that of the whole."""
         first = self.share.rank * count
         processes = self.share.count
         for number in range(count):
-            yield type(self)(self.settings, Share(first + number, processes * count)), batch
+            yield (
+                type(self)(self.settings, Share(first + number, processes * count)),
+                batch,
+            )
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
         sigmas = validation_sigmas(self.settings.sigma)
-        return {sigma: group_psnr(network, held_out, sigma, self.settings) for sigma in sigmas}
+        return {
+            sigma: group_psnr(network, held_out, sigma, self.settings)
+            for sigma in sigmas
+        }
 
 
 class PairObjective(Objective):
@@ -181,7 +222,9 @@ class PairObjective(Objective):
         decay = self.settings.weight_decay
         betas = self.settings.betas
         parameters = network.parameters()
-        return torch.optim.AdamW(parameters, lr=rate, betas=betas, weight_decay=decay, fused=True)
+        return torch.optim.AdamW(
+            parameters, lr=rate, betas=betas, weight_decay=decay, fused=True
+        )
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         # haze is found, all else is removed
@@ -212,7 +255,10 @@ class PairObjective(Objective):
                 task_indices(data, form.tasks)
             except ConfigError as error:
                 raise ConfigError(f"{config.path}: {error}") from error
-        if isinstance(data, PairDataConfig | PairSetConfig) and data.crop % form.multiple:
+        if (
+            isinstance(data, PairDataConfig | PairSetConfig)
+            and data.crop % form.multiple
+        ):
             raise ConfigError(
                 f"{config.path}: data.crop must be a multiple of {form.multiple} for this [model], found "
                 f"{data.crop}"
@@ -230,7 +276,8 @@ class PairObjective(Objective):
         metrics: Metrics = {}
         for name, clean in held_out.clean.items():
             before = held_out.degraded[name]
-            middle = before if before.dim() == 4 else before[:, before.shape[1] // 2]  # of clips
+            # of clips
+            middle = before if before.dim() == 4 else before[:, before.shape[1] // 2]
             metrics[name] = mean_psnr(middle / 255, clean / 255)
         return metrics
 
@@ -267,8 +314,15 @@ class ClipObjective(Objective):
     @torch.no_grad()
     def metrics(self, network: nn.Module, held_out: HeldOutClips) -> Metrics:
         device = next(network.parameters()).device
-        restored = [network(clip[None].to(device) / 255)[0].clamp(0, 1).cpu() for clip in held_out.small]
-        return {f"x{SCALE}": mean_psnr(torch.cat(restored), held_out.large.flatten(0, 1) / 255)}
+        restored = [
+            network(clip[None].to(device) / 255)[0].clamp(0, 1).cpu()
+            for clip in held_out.small
+        ]
+        return {
+            f"x{SCALE}": mean_psnr(
+                torch.cat(restored), held_out.large.flatten(0, 1) / 255
+            )
+        }
 
     def metrics_before(self, held_out: HeldOutClips) -> Metrics:
         enlarged = imresize(held_out.small.flatten(0, 1) / 255, SCALE).clamp(0, 1)
@@ -286,7 +340,8 @@ def objective_of(config: RunConfig, share: Share = WHOLE_BATCH) -> Objective:
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
 GROUPS_AT_ONCE = 200  # groups validated at once
-LEAST_GROUP_ERROR = 3.0  # grey levels squared, 43 dB; groups with a smaller one have less weight in "psnr"
+# grey levels squared, 43 dB; groups with a smaller one have less weight in "psnr"
+LEAST_GROUP_ERROR = 3.0
 # principal components: the steps whose batches are taken, every how many frames, rounds of weighting groups
 STARTING_STEPS, STARTING_STRIDE, STARTING_ROUNDS = range(0, 6400, 100), 5, 5
 CARD_RATE_DIGITS = 2  # of a CS rate on a card: 51 of 256 measurements are 0.2
@@ -294,9 +349,11 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
 LEAST_SQUARED_ERROR = 1e-3
 SPECTRUM_WEIGHT = 0.1  # weight of the spectra's error in `picture_loss`
-SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, gradients by the scene are steep and noisy
+# in `haze_loss`; where haze is thick, gradients by the scene are steep and noisy
+SCENE_WEIGHT = 0.05
 LEAST_AIRLIGHT = 0.02  # light; darker haze counts as this
-MOST_COUNTED_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
+# dB; held-out pictures count as at most this, beyond which no difference is visible
+MOST_COUNTED_PSNR = 50.0
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
 
@@ -326,8 +383,12 @@ def restored_groups(
     clip_and_round = settings.clip_noise and measured is clean
     if sigma:
         generator = torch.Generator(clean.device).manual_seed(seed)
-        noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=clip_and_round)
-    return group_network.at(sigma, DTYPES[settings.precision], PlainLinear)(noisy[share.of(len(noisy))])
+        noisy = add_gaussian_noise(
+            measured, sigma, generator, clip_and_round=clip_and_round
+        )
+    return group_network.at(sigma, DTYPES[settings.precision], PlainLinear)(
+        noisy[share.of(len(noisy))]
+    )
 
 
 def batch_loss(
@@ -350,22 +411,28 @@ def batch_loss(
     return error / sigma**LOSS_POWER if sigma else error
 
 
-def principal_components(groups: Tensor, count: int, settings: TrainingConfig) -> Tensor:
+def principal_components(
+    groups: Tensor, count: int, settings: TrainingConfig
+) -> Tensor:
     """Return the (count, N) orthonormal rows A with the least loss of A^T A s for patches s of groups
     (P, T, N).
     """
     weights = groups.new_ones(len(groups))
     for _ in range(STARTING_ROUNDS if settings.loss == "psnr" else 1):
         patches = (groups * weights.sqrt()[:, None, None]).flatten(0, 1)
-        vectors: Tensor = torch.linalg.eigh(patches.mT @ patches).eigenvectors  # the strongest last
+        # the strongest last
+        vectors: Tensor = torch.linalg.eigh(patches.mT @ patches).eigenvectors
         rows = vectors[:, -count:].flip(1).mT
         rest = groups - groups @ rows.mT @ rows
-        weights = 1 / (rest.square().mean((1, 2)) + LEAST_GROUP_ERROR)  # the derivative of the loss
+        # the derivative of the loss
+        weights = 1 / (rest.square().mean((1, 2)) + LEAST_GROUP_ERROR)
     return rows
 
 
 @torch.no_grad()
-def group_psnr(network: nn.Module, groups: Tensor, sigma: float, settings: TrainingConfig) -> float:
+def group_psnr(
+    network: nn.Module, groups: Tensor, sigma: float, settings: TrainingConfig
+) -> float:
     """Return the PSNR (dB) over all (P, T, N) groups, with the same noise every time."""
     # the sum over all groups, so that parts of any size give the same
     device = next(network.parameters()).device
@@ -385,11 +452,17 @@ def validation_sigmas(sigmas: tuple[float, ...]) -> tuple[float, ...]:
     # the usual levels that the training covers
     low = sigmas[0]
     high = sigmas[-1]
-    levels = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
+    levels = (
+        tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high)
+        if low < high
+        else (low,)
+    )
     return levels or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
 
 
-def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tasks: Tensor) -> Tensor:
+def restored_pictures(
+    network: nn.Module, degraded: Tensor, precision: str, *tasks: Tensor
+) -> Tensor:
     """Return pictures (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1] after the network: float32, not
     clamped. A network with tasks takes their indices (B,).
     """
@@ -416,12 +489,16 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
-def psnr_loss(restored: Tensor, clean: Tensor, least_error: float = LEAST_SQUARED_ERROR) -> Tensor:
+def psnr_loss(
+    restored: Tensor, clean: Tensor, least_error: float = LEAST_SQUARED_ERROR
+) -> Tensor:
     """Return the mean over crops of log(squared error + `least_error`), which falls as PSNR rises."""
     return ((restored - clean).square().mean((1, 2, 3)) + least_error).log().mean()
 
 
-def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTrainingConfig) -> Tensor:
+def haze_loss(
+    network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTrainingConfig
+) -> Tensor:
     """Return the loss of a network that finds haze, on pictures and truth as of `pairs.PairSource.batch`.
 
     These are the mean errors of the transmission, of its square root, and of the airlight's logarithm,
@@ -439,18 +516,25 @@ def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTra
         difference = (-power * haze.depth).exp() - (-power * depth).exp()
         errors.append(difference.abs().mean())
     colours = (haze.airlight.log() - airlight.clamp(min=LEAST_AIRLIGHT).log()).abs()
-    loss: Tensor = errors[0] + errors[1] + (opacity * colours).mean() + SCENE_WEIGHT * scenes
+    loss: Tensor = (
+        errors[0] + errors[1] + (opacity * colours).mean() + SCENE_WEIGHT * scenes
+    )
     return loss
 
 
 @torch.no_grad()
-def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor, task: int | None = None) -> float:
+def picture_psnr(
+    network: nn.Module, degraded: Tensor, clean: Tensor, task: int | None = None
+) -> float:
     """Return the mean PSNR (dB) over pictures (N, 3, H, W) uint8, or clips' middle frames, restored one by
     one, all for the same task, by its index if the network has tasks.
     """
     device = next(network.parameters()).device
     tasks = [] if task is None else [torch.tensor([task], device=device)]
-    restored = [network(picture[None].to(device) / 255, *tasks).clamp(0, 1).cpu() for picture in degraded]
+    restored = [
+        network(picture[None].to(device) / 255, *tasks).clamp(0, 1).cpu()
+        for picture in degraded
+    ]
     return mean_psnr(torch.cat(restored), clean / 255)
 
 

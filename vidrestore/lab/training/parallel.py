@@ -21,7 +21,8 @@ from vidrestore.lab.training.data.batches import WHOLE_BATCH, Share
 from vidrestore.restorers.devices import torch_device
 
 T = TypeVar("T")
-TIMEOUT = timedelta(hours=6)  # the others wait while the first process decodes all clips, or validates
+# the others wait while the first process decodes all clips, or validates
+TIMEOUT = timedelta(hours=6)
 
 
 class LostError(VidRestoreError):
@@ -55,7 +56,9 @@ class ProcessGroup:
         with _lost_process_errors():
             distributed.all_reduce(flat)
         flat /= self.share.count
-        for part, mean in zip(parts, flat.split([part.numel() for part in parts]), strict=True):
+        for part, mean in zip(
+            parts, flat.split([part.numel() for part in parts]), strict=True
+        ):
             part.copy_(mean.view_as(part))
 
     def broadcast(self, value: T) -> T:
@@ -107,10 +110,13 @@ def processes(device: str) -> Iterator[tuple[ProcessGroup, torch.device]]:
     if compute_device.type == "cuda":
         compute_device = torch_device(f"cuda:{os.environ['LOCAL_RANK']}")
         torch.cuda.set_device(compute_device)
-    distributed.init_process_group("nccl" if compute_device.type == "cuda" else "gloo", timeout=TIMEOUT)
+    distributed.init_process_group(
+        "nccl" if compute_device.type == "cuda" else "gloo", timeout=TIMEOUT
+    )
     group = ProcessGroup(Share(distributed.get_rank(), count))
     try:
         yield group, compute_device
-        group.barrier()  # gloo may abort a process that leaves while another still talks to it
+        # gloo may abort a process that leaves while another still talks to it
+        group.barrier()
     finally:
         distributed.destroy_process_group()

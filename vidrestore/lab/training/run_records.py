@@ -18,7 +18,13 @@ from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import Count, open_descriptor, parse_object, stored
 from vidrestore.lab.training.learner import Validations
-from vidrestore.lab.training.training_events import Began, Event, Listener, Stepped, Validated
+from vidrestore.lab.training.training_events import (
+    Began,
+    Event,
+    Listener,
+    Stepped,
+    Validated,
+)
 from vidrestore.pages.svg_charts import picture
 
 POINTS = 320  # most points of a curve
@@ -28,7 +34,11 @@ _COLUMNS = ("step", "loss", "learning_rate", "gradient_norm", "seconds")
 
 @contextmanager
 def recording(
-    stem: Path, validations: Validations, on_event: Listener, *, tensorboard: bool = False
+    stem: Path,
+    validations: Validations,
+    on_event: Listener,
+    *,
+    tensorboard: bool = False,
 ) -> Iterator[Listener]:
     """Yield a listener that writes records named after `stem`, the plot at every validation, and calls
     `on_event`. Raises CheckpointError if one can't be written, OptionError if the package for `tensorboard`
@@ -37,7 +47,11 @@ def recording(
     plot = stem.with_suffix(".svg")
     # all logs are closed, whatever ends the run
     with ExitStack() as stack:
-        board = stack.enter_context(_board(stem.with_suffix(".tensorboard"))) if tensorboard else None
+        board = (
+            stack.enter_context(_board(stem.with_suffix(".tensorboard")))
+            if tensorboard
+            else None
+        )
         log = stack.enter_context(closing(StepLog(stem.with_suffix(".log.jsonl"))))
         table = stack.enter_context(closing(CsvLog(stem.with_suffix(".log.csv"))))
 
@@ -178,16 +192,23 @@ def _board(folder: Path) -> Iterator[Listener]:
                     writers.append(stack.enter_context(closing(writer)))
                 case Stepped():
                     for name in ("loss", "learning_rate", "gradient_norm"):
-                        writers[-1].add_scalar(f"training/{name}", getattr(event, name), event.step)
+                        writers[-1].add_scalar(
+                            f"training/{name}", getattr(event, name), event.step
+                        )
                 case Validated():
                     for metric, psnr in event.psnr.items():
-                        writers[-1].add_scalar(f"held out/PSNR {metric}", psnr, event.step)
+                        writers[-1].add_scalar(
+                            f"held out/PSNR {metric}", psnr, event.step
+                        )
 
         yield emit
 
 
 def training_plot(
-    name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]
+    name: str,
+    steps: Sequence[int],
+    losses: Sequence[float],
+    curve: Sequence[dict[str, Any]],
 ) -> str:
     """Return an SVG of the log loss by step, thinned to means, above the held-out PSNR."""
     # curves of metrics that are finite everywhere
@@ -198,13 +219,19 @@ def training_plot(
         if all(map(math.isfinite, psnrs)):
             metrics[metric] = (positions, psnrs)
     points = thinned(steps, losses)
-    plots = [("loss", "log10 of the loss, by step", {"training": points})] if points[0] else []
+    plots = (
+        [("loss", "log10 of the loss, by step", {"training": points})]
+        if points[0]
+        else []
+    )
     plots += [("validation", "PSNR, dB, by step", metrics)] if metrics else []
     ends = (min([0, *positions]), max([*steps[-1:], *positions]))
     return picture(name, plots, ends, "step ")
 
 
-def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
+def thinned(
+    steps: Sequence[int], losses: Sequence[float]
+) -> tuple[list[float], list[float]]:
     """Return at most `POINTS` positions, and log10 of the mean loss around each; skip empty ones."""
     # mean of a few steps each, at their middle
     size = -(-len(losses) // POINTS) or 1

@@ -11,7 +11,10 @@ Metrics = dict[float | str, float]  # PSNR in dB by noise level or degradation
 
 def rounded_metrics(metrics: Metrics) -> dict[str, float]:
     """Return metrics as checkpoints and cards hold them: names are strings, values rounded to 0.001 dB."""
-    return {name if isinstance(name, str) else f"{name:g}": round(psnr, 3) for name, psnr in metrics.items()}
+    return {
+        name if isinstance(name, str) else f"{name:g}": round(psnr, 3)
+        for name, psnr in metrics.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Validated:
     psnr: Metrics  # dB, by sigma or degradation
     before: Metrics = field(default_factory=dict)  # the same of the network's input
     best: bool = False  # True for the highest mean so far
-    held_out: bool = True  # False for the data of training, since the configuration names no others
+    # False for the data of training, since the configuration names no others
+    held_out: bool = True
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,12 @@ from math import gcd
 from pathlib import Path
 
 from vidrestore.errors import MediaError
-from vidrestore.media.containers.file_bytes import LARGEST_INDEX, FileBytes, cut_short, foreign
+from vidrestore.media.containers.file_bytes import (
+    LARGEST_INDEX,
+    FileBytes,
+    cut_short,
+    foreign,
+)
 
 EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), 0x18538067
 # what a segment holds, with the parts of its clusters, which are read as if they were not nested
@@ -28,7 +33,8 @@ _KNOWN_ELEMENTS = frozenset(
 _TRACK, _TRACK_NUMBER, _TRACK_KIND, _ENCODINGS = 0xAE, 0xD7, 0x83, 0x6D80
 _ENCODING, _ENCODING_KIND, _COMPRESSION, _ALGORITHM = 0x6240, 0x5033, 0x5034, 0x4254
 _READ_BY_FFMPEG = frozenset({1, 2, 0x11, 0x21})  # kinds of tracks that become streams
-_READ_ALGORITHMS = frozenset({0, 2, 3})  # of compression, that FFmpeg undoes: zlib, LZO, stripped headers
+# of compression, that FFmpeg undoes: zlib, LZO, stripped headers
+_READ_ALGORITHMS = frozenset({0, 2, 3})
 
 
 def walk_matroska(file: FileBytes) -> Iterator[str]:
@@ -40,7 +46,8 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
         name, data, length = _element(head, 0)
         # where a block begins in its element, and which track it is of
         block = data
-        if name == _BLOCK_GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
+        # a group begins with its block
+        if name == _BLOCK_GROUP and head[data : data + 1] == b"\xa1":
             block = _ebml_size(head, data + 1)[1]
         is_block = name in (_SIMPLE_BLOCK, _BLOCK_GROUP)
         of_no_track = is_block and tracks and _ebml_size(head, block)[0] not in tracks
@@ -111,18 +118,24 @@ def _encodings(track: bytes) -> Iterator[str]:
             if kind == _ENCODING and _number(encoding, _ENCODING_KIND):
                 yield "encrypted"
             for part, compression in _entries(encoding) if kind == _ENCODING else ():
-                algorithm = _number(compression, _ALGORITHM) if part == _COMPRESSION else 0
+                algorithm = (
+                    _number(compression, _ALGORITHM) if part == _COMPRESSION else 0
+                )
                 if algorithm not in _READ_ALGORITHMS:
                     yield f"compressed by {'bzip2' if algorithm == 1 else f'method {algorithm}'}"
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
-    return ((element.id, element.content(data)) for element in _elements(data, 0, len(data)))
+    return (
+        (element.id, element.content(data)) for element in _elements(data, 0, len(data))
+    )
 
 
 def _number(data: bytes, name: int) -> int:
     """Return the number with this name among elements, 0 if it isn't there."""
-    numbers = (int.from_bytes(value, "big") for kind, value in _entries(data) if kind == name)
+    numbers = (
+        int.from_bytes(value, "big") for kind, value in _entries(data) if kind == name
+    )
     return next(numbers, 0)
 
 
@@ -164,7 +177,8 @@ def _ebml_size(data: bytes, offset: int) -> tuple[int, int]:
 _SEEK, _SEEK_POSITION, _VIDEO = 0x4DBB, 0x53AC, 0xE0
 _DISPLAY = (0x54B0, 0x54BA, 0x54B2)  # width, height, unit
 _PIXEL_UNIT, _ASPECT_UNIT = 0, 3  # values of the display unit
-_HEADER_BYTES = 1 << 22  # read from the start; track headers lie within the first thousands
+# read from the start; track headers lie within the first thousands
+_HEADER_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -180,14 +194,18 @@ class _Element:
         return of[self.data : self.stop]
 
 
-def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fraction) -> None:
+def write_aspect(
+    path: Path, track: int, width: int, height: int, ratio: Fraction
+) -> None:
     """Store the sample aspect ratio of a video track, counted from 0, in place. Raises MediaError if the file
     isn't laid out as by FFmpeg's muxer.
     """
     with path.open("r+b") as file:
         head = file.read(_HEADER_BYTES)
         try:
-            start, changed = _with_aspect(head, track, display_size(width, height, ratio))
+            start, changed = _with_aspect(
+                head, track, display_size(width, height, ratio)
+            )
         except (LookupError, StopIteration) as error:
             raise MediaError(
                 f"{path}: no place in its header for the sample aspect ratio {ratio}; "
@@ -209,9 +227,13 @@ def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, in
     return across // gcd(across, down), down // gcd(across, down), _ASPECT_UNIT
 
 
-def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[int, bytes]:
+def _with_aspect(
+    head: bytes, track: int, size: tuple[int, int, int]
+) -> tuple[int, bytes]:
     """Return the start of the changed bytes of the head, and these bytes."""
-    segment = next(element for element in _elements(head, 0, len(head)) if element.id == _SEGMENT)
+    segment = next(
+        element for element in _elements(head, 0, len(head)) if element.id == _SEGMENT
+    )
     top: dict[int, _Element] = {}
     for element in _elements(head, segment.data, len(head)):
         top[element.id] = element
@@ -242,11 +264,19 @@ def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[i
 def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> bytes:
     """Return the content of the track header with the display size of one track."""
     # all of the video's settings but the display size, which follows them
-    entries = [element for element in _elements(content, 0, len(content)) if element.id == _TRACK]
+    entries = [
+        element
+        for element in _elements(content, 0, len(content))
+        if element.id == _TRACK
+    ]
     entry = entries[track]
     settings = _elements(content, entry.data, entry.stop)
     video = next(element for element in settings if element.id == _VIDEO)
-    others = [element for element in _elements(content, video.data, video.stop) if element.id not in _DISPLAY]
+    others = [
+        element
+        for element in _elements(content, video.data, video.stop)
+        if element.id not in _DISPLAY
+    ]
     new_video = b"".join(content[element.start : element.stop] for element in others)
     for name, value in zip(_DISPLAY, size, strict=True):
         width = (value.bit_length() + 7) // 8 or 1
@@ -267,7 +297,9 @@ def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
             position = int.from_bytes(entry.content(content), "big")
             if entry.id == _SEEK_POSITION and position in moved:
                 width = entry.stop - entry.data
-                out[entry.data : entry.stop] = (position - growth).to_bytes(width, "big")
+                out[entry.data : entry.stop] = (position - growth).to_bytes(
+                    width, "big"
+                )
     return bytes(out)
 
 
@@ -286,9 +318,15 @@ def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
 
 
 def _encode(name: int, content: bytes) -> bytes:
-    return name.to_bytes((name.bit_length() + 7) // 8, "big") + _size(len(content)) + content
+    return (
+        name.to_bytes((name.bit_length() + 7) // 8, "big")
+        + _size(len(content))
+        + content
+    )
 
 
 def _size(value: int, length: int = 0) -> bytes:
-    length = length or next(width for width in range(1, 9) if value < (1 << 7 * width) - 1)
+    length = length or next(
+        width for width in range(1, 9) if value < (1 << 7 * width) - 1
+    )
     return (value | 1 << 7 * length).to_bytes(length, "big")

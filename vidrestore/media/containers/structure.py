@@ -18,14 +18,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.media.containers.file_bytes import LARGEST_INDEX, FileBytes, cut_short, foreign, unfinished
+from vidrestore.media.containers.file_bytes import (
+    LARGEST_INDEX,
+    FileBytes,
+    cut_short,
+    foreign,
+    unfinished,
+)
 from vidrestore.media.containers.matroska import EBML, walk_matroska
 
 _MP4_BOXES = frozenset(
     b"ftyp styp moov moof mdat sidx ssix emsg prft mfra free skip wide uuid udta meta pdin".split()
 )
-_GIF_LABELS = (0x01, 0xF9, 0xFE, 0xFF)  # extensions: text, the time of a frame, comment, application
-_TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place of its first byte, 0x47
+# extensions: text, the time of a frame, comment, application
+_GIF_LABELS = (0x01, 0xF9, 0xFE, 0xFF)
+# bytes of a packet of MPEG-TS -> place of its first byte, 0x47
+_TS_PACKETS = {188: 0, 192: 4, 204: 0}
 _TS_CHUNK = 65536  # packets that are looked at together
 _PIDS = 1 << 13
 _PART_HEAD_BYTES = 64  # these of a part state its length
@@ -39,7 +47,9 @@ _DV_FRAMES = {  # (lines: 525 or 625, type of signal) -> bytes of a frame
     (0, 0): 120_000, (1, 0): 144_000, (1, 1): 144_000, (0, 4): 240_000, (1, 4): 288_000,
     (0, 0x14): 480_000, (1, 0x14): 576_000, (0, 0x18): 240_000, (1, 0x18): 288_000,
 }  # fmt: skip
-_ROQ_CHUNKS = frozenset({0x1001, 0x1002, 0x1011, 0x1012, 0x1013, 0x1020, 0x1021, 0x1030})
+_ROQ_CHUNKS = frozenset(
+    {0x1001, 0x1002, 0x1011, 0x1012, 0x1013, 0x1020, 0x1021, 0x1030}
+)
 _REAL_DATA_HEAD = 18  # bytes of the head of the chunk of packets
 _REAL_SLACK = 18  # bytes of a chunk's header that FFmpeg's own muxer counts twice
 
@@ -78,7 +88,9 @@ class _Parts:
     The head of each states its length, by which `skip` goes on.
     """
 
-    def __init__(self, file: FileBytes, name: str, *, start: int = 0, slack: int = 0) -> None:
+    def __init__(
+        self, file: FileBytes, name: str, *, start: int = 0, slack: int = 0
+    ) -> None:
         self.file, self.name, self.offset = file, name, start
         self.slack = slack  # bytes of the last part that may be missing
 
@@ -100,7 +112,8 @@ class _Parts:
 
 def _mp4(file: FileBytes) -> Iterator[str]:
     """Check boxes; fragments must be numbered, reach the end of the file, and match an index."""
-    fragments, indexed = set[int](), set[int]()  # places of fragments, and those by the index
+    # places of fragments, and those by the index
+    fragments, indexed = set[int](), set[int]()
     numbers: list[int] = []
     stop = 0
     # collect the fragments, up to the first thing that is no box
@@ -171,7 +184,9 @@ def replace_in_index(path: Path, text: bytes, other: bytes) -> None:
                 return
 
 
-def _inner_boxes(file: FileBytes, offset: int, stop: int, depth: int = 1) -> Iterator[str]:
+def _inner_boxes(
+    file: FileBytes, offset: int, stop: int, depth: int = 1
+) -> Iterator[str]:
     """Yield a message where a box holds something else than boxes, or too many within each other; wrong sizes
     do no harm in the last one.
     """
@@ -196,7 +211,9 @@ def _index_places(file: FileBytes, offset: int, stop: int) -> set[int]:
             sizes, count = struct.unpack_from(">II", box, 16)
             entry = 2 * number + sum((sizes >> shift & 3) + 1 for shift in (4, 2, 0))
             starts = range(24 + number, len(box), entry)[:count]
-            places |= {int.from_bytes(box[start : start + number], "big") for start in starts}
+            places |= {
+                int.from_bytes(box[start : start + number], "big") for start in starts
+            }
     return places
 
 
@@ -217,8 +234,13 @@ def _avi(file: FileBytes) -> Iterator[str]:
         if kind == b"avih":
             streams = int.from_bytes(head[32:36], "little")
         # between packets (movi) only chunks of declared streams may lie
-        is_generic = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
-        is_ours = kind[:2].isdigit() and int(kind[:2]) < streams and kind.replace(b"_", b"").isalnum()
+        # JUNK, LIST and others
+        is_generic = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"
+        is_ours = (
+            kind[:2].isdigit()
+            and int(kind[:2]) < streams
+            and kind.replace(b"_", b"").isalnum()
+        )
         is_whole = offset + 8 + length <= file.size
         if after == b"movi" and not (is_whole and (is_generic or is_ours)):
             raise _BrokenError(foreign(offset))
@@ -265,7 +287,8 @@ class _PacketHeads:
         self.filled = control & 0x10 > 0
         self.marked = wrong | (adapted & discontinuous)
         self.begins = self.filled & ~wrong & (flags & 0x40 > 0)
-        self.content = np.where(adapted, 5 + length.astype(np.int64), 4)  # its place in the packet
+        # its place in the packet
+        self.content = np.where(adapted, 5 + length.astype(np.int64), 4)
 
 
 class _Counters:
@@ -275,9 +298,12 @@ class _Counters:
     """
 
     def __init__(self) -> None:
-        self.jumps = self.headless = 0  # the latter: whole packets (PES), which FFmpeg leaves out
-        self._streams = np.zeros(_PIDS, bool)  # a table of programs or the like may begin again at any time
-        self._last = np.zeros((0, 188), np.uint8)  # packet of each stream, as they followed each other
+        # the latter: whole packets (PES), which FFmpeg leaves out
+        self.jumps = self.headless = 0
+        # a table of programs or the like may begin again at any time
+        self._streams = np.zeros(_PIDS, bool)
+        # packet of each stream, as they followed each other
+        self._last = np.zeros((0, 188), np.uint8)
 
     def add(self, packets: NDArray[np.uint8]) -> None:
         rows = np.concatenate([self._last, packets])
@@ -303,7 +329,8 @@ class _Counters:
         rise = (heads.counter[after] - heads.counter[before]) & 0xF
 
         # a file that was joined to another begins with its table of programs
-        table = np.maximum.accumulate(np.where(pid == 0, numbers, -1))  # the last before each packet
+        # the last before each packet
+        table = np.maximum.accumulate(np.where(pid == 0, numbers, -1))
         joined = heads.begins[after] & (table[after] > before)
         allowed = marked[before] | marked[after] | joined | (pid[after] == 0)
         self.jumps += int((same_stream & (rise > 1) & ~allowed).sum())
@@ -322,11 +349,16 @@ def _flv(file: FileBytes) -> Iterator[str]:
         if kind == 18:
             note = file.bytes(parts.offset, length)
             key = note.find(b"filesize\0")
-            promised = struct.unpack_from(">d", note, key + 9)[0] if 0 < key < len(note) - 17 else 0
+            promised = (
+                struct.unpack_from(">d", note, key + 9)[0]
+                if 0 < key < len(note) - 17
+                else 0
+            )
             if file.size < promised < 1 << 62:
                 yield cut_short(int(promised) - file.size)
                 return
-        parts.skip(length + 4 if kind in (8, 9, 15, 18) else 0)  # the length follows again
+        # the length follows again
+        parts.skip(length + 4 if kind in (8, 9, 15, 18) else 0)
 
 
 def _asf(file: FileBytes) -> Iterator[str]:
@@ -415,7 +447,10 @@ def _gif(file: FileBytes) -> Iterator[str]:
     # a table of colours may follow the head and each picture
     parts = _Parts(file, "block", start=13 + table(file.number(10)))
     while (head := parts.head()) and head[0] != 0x3B:
-        is_image, is_extension = head[0] == 0x2C, head[0] == 0x21 and head[1] in _GIF_LABELS
+        is_image, is_extension = (
+            head[0] == 0x2C,
+            head[0] == 0x21 and head[1] in _GIF_LABELS,
+        )
         stop = parts.offset + (11 + table(head[9]) if is_image else 2)
         while size := file.number(stop):
             stop += size + 1
@@ -432,7 +467,9 @@ def _png(file: FileBytes) -> Iterator[str]:
         offset = parts.offset
         length, kind = struct.unpack_from(">I4s", head)
         parts.skip(12 + length)
-        if zlib.crc32(file.bytes(offset + 4, length + 4)) != file.number(offset + 8 + length, 4):
+        if zlib.crc32(file.bytes(offset + 4, length + 4)) != file.number(
+            offset + 8 + length, 4
+        ):
             yield f"the checksum of the chunk at byte {offset} is wrong"
         promised = file.number(offset + 8, 4) if kind == b"acTL" else promised
         frames += kind == b"fcTL"
@@ -481,7 +518,9 @@ def _real(file: FileBytes) -> Iterator[str]:
         if head.startswith(b"DATA"):
             if length <= _REAL_DATA_HEAD:  # was written to a pipe, without its length
                 return
-            yield from _real_packets(file, parts.offset, min(parts.offset + length, file.size))
+            yield from _real_packets(
+                file, parts.offset, min(parts.offset + length, file.size)
+            )
         parts.skip(length if length >= 8 else 0)
 
 
@@ -545,9 +584,14 @@ def _obu(file: FileBytes) -> Iterable[str]:
     while head := parts.head():
         # seven bits of the length a byte, as long as the eighth is set
         start = 1 + (head[0] >> 2 & 1)
-        width = next((count for count in range(1, 9) if head[start + count - 1] < 0x80), 8)
-        length = sum((head[start + place] & 0x7F) << 7 * place for place in range(width))
-        is_unit = head[0] & 0x83 == 2  # a forbidden bit, one for the size, and a reserved one
+        width = next(
+            (count for count in range(1, 9) if head[start + count - 1] < 0x80), 8
+        )
+        length = sum(
+            (head[start + place] & 0x7F) << 7 * place for place in range(width)
+        )
+        # a forbidden bit, one for the size, and a reserved one
+        is_unit = head[0] & 0x83 == 2
         parts.skip(start + width + length if is_unit else 0)
     return ()
 

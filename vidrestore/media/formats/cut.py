@@ -12,7 +12,8 @@ from av.stream import Disposition
 
 from vidrestore.pixels.frames import Span
 
-INTERLEAVING_SECONDS = 10  # more than streams of a file are apart, and than the error of a seek
+# more than streams of a file are apart, and than the error of a seek
+INTERLEAVING_SECONDS = 10
 
 
 class Cut:
@@ -25,7 +26,8 @@ class Cut:
     def __init__(self, span: Span, time_base: Fraction) -> None:
         self.start = None if span.start is None else span.start * time_base
         self.stop = None if span.stop is None else span.stop * time_base
-        self._keys: dict[int, Fraction] = {}  # stream index -> start time of each further video stream
+        # stream index -> start time of each further video stream
+        self._keys: dict[int, Fraction] = {}
 
     def keeps(self, packet: Packet[Any]) -> bool:
         """Return True if the packet belongs to the span; a subtitle that reaches beyond it is shortened."""
@@ -44,7 +46,9 @@ class Cut:
 
     def holds(self, time: Fraction) -> bool:
         """Return True for a time in the span."""
-        return (self.start is None or time >= self.start) and (self.stop is None or time < self.stop)
+        return (self.start is None or time >= self.start) and (
+            self.stop is None or time < self.stop
+        )
 
     def _shortened(self, packet: Packet[Any], start: Fraction) -> bool:
         # shown from the cut to the cut, in whole ticks
@@ -65,7 +69,11 @@ class Cut:
         """Return True for a packet after the first key frame, decoded before the end of the span."""
         # before its first key frame further video can't be decoded
         if self.start is not None:
-            if packet.stream_index not in self._keys and packet.is_keyframe and start >= self.start:
+            if (
+                packet.stream_index not in self._keys
+                and packet.is_keyframe
+                and start >= self.start
+            ):
                 self._keys[packet.stream_index] = start
             if start < self._keys.get(packet.stream_index, start + 1):
                 return False
@@ -75,7 +83,11 @@ class Cut:
     def is_passed_by(self, packet: Packet[Any]) -> bool:
         """Return True if all packets of the span are certainly before this one."""
         time = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
-        return self.stop is not None and time is not None and time >= self.stop + INTERLEAVING_SECONDS
+        return (
+            self.stop is not None
+            and time is not None
+            and time >= self.stop + INTERLEAVING_SECONDS
+        )
 
     def chapters(self, chapters: list[Any]) -> list[Any]:
         """Return the chapters that overlap the span, clipped to it, with times relative to its beginning."""
@@ -88,7 +100,10 @@ class Cut:
             start = start if self.start is None else max(start, self.start)
             end = end if self.stop is None else min(end, self.stop)
             if start < end:
-                ticks = {"start": round((start - origin) / base), "end": round((end - origin) / base)}
+                ticks = {
+                    "start": round((start - origin) / base),
+                    "end": round((end - origin) / base),
+                }
                 clipped.append({**chapter, **ticks})
         return clipped
 
@@ -97,7 +112,10 @@ def later_code(code: str, count: int, rate: Fraction) -> str | None:
     """Return the time code `count` frames after "hh:mm:ss:ff", or "hh:mm:ss;ff", of which each minute but the
     tenth leaves out the first numbers (SMPTE ST 12-1); None for another text.
     """
-    match, nominal = re.fullmatch(r"(\d+):(\d\d):(\d\d)([:;.])(\d\d)", code), round(rate)
+    match, nominal = (
+        re.fullmatch(r"(\d+):(\d\d):(\d\d)([:;.])(\d\d)", code),
+        round(rate),
+    )
     if not match or int(match[5]) >= nominal:
         return None
     # count on frame by frame: which numbers are left out depends on the minute

@@ -11,8 +11,10 @@ from av.video.stream import VideoStream
 
 ROOM = 1 << 24  # bytes that can be allocated unless memory is short
 MESSAGES_KEPT = 100
-_TINY_PACKET = 8  # bytes; an MPEG-4 packet of this size is a not-coded VOP, without a picture
-_HOLE = 1  # seconds; containers without durations may leave out frames, but not for so long
+# bytes; an MPEG-4 packet of this size is a not-coded VOP, without a picture
+_TINY_PACKET = 8
+# seconds; containers without durations may leave out frames, but not for so long
+_HOLE = 1
 _UNUSUAL = 10  # a hole is this many times longer than the mean time between frames
 
 
@@ -22,10 +24,13 @@ class Damage:
 
     # FFmpeg's errors and our own findings, without repetitions, at most a hundred
     messages: list[str] = field(default_factory=list)
-    corrupt_pts: list[int] = field(default_factory=list)  # times of the frames that are marked corrupt
+    # times of the frames that are marked corrupt
+    corrupt_pts: list[int] = field(default_factory=list)
     missing_frames: int = 0  # pictures that are in the file but did not decode
-    early_end: Fraction = Fraction(0)  # seconds between the end of the last frame and the stream's own end
-    structure: Iterable[str] = ()  # findings of a walk through the file, which `walk` begins
+    # seconds between the end of the last frame and the stream's own end
+    early_end: Fraction = Fraction(0)
+    # findings of a walk through the file, which `walk` begins
+    structure: Iterable[str] = ()
 
     @property
     def found(self) -> bool:
@@ -48,14 +53,22 @@ class Damage:
         # the most certain signs first
         parts = []
         if self.missing_frames:
-            parts.append(f"{self.missing_frames} frame{'s' * (self.missing_frames > 1)} could not be decoded")
+            parts.append(
+                f"{self.missing_frames} frame{'s' * (self.missing_frames > 1)} could not be decoded"
+            )
         if self.corrupt_pts:
-            times = ", ".join(map(str, self.corrupt_pts[:5])) + ", ..." * (len(self.corrupt_pts) > 5)
+            times = ", ".join(map(str, self.corrupt_pts[:5])) + ", ..." * (
+                len(self.corrupt_pts) > 5
+            )
             parts.append(f"{len(self.corrupt_pts)} marked corrupt (pts {times})")
         if self.early_end:
-            parts.append(f"the video ends {float(self.early_end):.3f} s before its own promised end")
+            parts.append(
+                f"the video ends {float(self.early_end):.3f} s before its own promised end"
+            )
         if count := len(self.messages):
-            parts.append(f"{count} error message{'s' * (count > 1)}, first: {self.messages[0]}")
+            parts.append(
+                f"{count} error message{'s' * (count > 1)}, first: {self.messages[0]}"
+            )
         return f"the source is damaged: {'; '.join(parts)}" if parts else None
 
 
@@ -80,7 +93,8 @@ class Holes:
         self.time_base = time_base
         self._first: int | None = None
         self._last = self._end = self._number = 0
-        self._gaps: list[tuple[int, int]] = []  # end of a packet, and ticks until the next
+        # end of a packet, and ticks until the next
+        self._gaps: list[tuple[int, int]] = []
 
     def add(self, packet: Packet[VideoStream]) -> None:
         if not self.counts or packet.dts is None:
@@ -103,7 +117,10 @@ class Holes:
         mean = (self._last - (self._first or 0)) / max(1, self._number)
         for place, ticks in self._gaps:
             if self.exact or ticks > _UNUSUAL * mean:
-                seconds, begin = float(ticks * self.time_base), float(place * self.time_base)
+                seconds, begin = (
+                    float(ticks * self.time_base),
+                    float(place * self.time_base),
+                )
                 yield f"the video lacks {seconds:.3f} s from {begin:.3f} s on"
 
 
@@ -166,6 +183,7 @@ class PictureCount:
 
 
 def _holds_picture(codec: str, packet: Packet[VideoStream]) -> bool:
-    if codec == "vp8":  # an alternate reference frame is decoded but never shown: bit 4 of the first byte
+    # an alternate reference frame is decoded but never shown: bit 4 of the first byte
+    if codec == "vp8":
         return packet.size > 0 and bool(memoryview(packet)[0] & 0x10)
     return packet.size > (_TINY_PACKET if codec.startswith(("mpeg4", "msmpeg4")) else 0)

@@ -21,10 +21,12 @@ class EncoderRow:
     name: str
     codec: str
     containers: tuple[str, ...]
-    formats: Mapping[str, str]  # the reader's pixel format -> the one that the encoder gets
+    # the reader's pixel format -> the one that the encoder gets
+    formats: Mapping[str, str]
     lossy: Mapping[str, str] = field(default_factory=dict)  # settings
     lossless: Mapping[str, str] | None = None  # settings; None without a lossless mode
-    fine: Mapping[str, str] = field(default_factory=dict)  # settings up to a quality of FINE_CRF
+    # settings up to a quality of FINE_CRF
+    fine: Mapping[str, str] = field(default_factory=dict)
     crf: int = 0  # the largest value of its quality scale; 0: it has none
     quality: str = "crf"  # the encoder's name for that setting
     preset: str | None = None  # the encoder's name for its speed setting
@@ -33,9 +35,12 @@ class EncoderRow:
     smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
     greatest_rate: int | None = None  # frames per second of its own planning
-    thread_settings: Callable[[int], dict[str, str]] = lambda threads: {}  # if it has settings for them
-    avx2_settings: dict[str, str] = field(default_factory=dict)  # which make its bits repeatable
-    wrong_dts: int = 0  # frames of the longest videos whose decoding times are wrong [measured]
+    # if it has settings for them
+    thread_settings: Callable[[int], dict[str, str]] = lambda threads: {}
+    # which make its bits repeatable
+    avx2_settings: dict[str, str] = field(default_factory=dict)
+    # frames of the longest videos whose decoding times are wrong [measured]
+    wrong_dts: int = 0
     # HDR: the option, its keys of mastering display and light level, whether these are in integer steps
     hdr: tuple[str, str, str, bool] | None = None
     # what keeps the chroma location: the stream, that of 4:2:0 only, or Matroska's and WebM's header
@@ -77,7 +82,8 @@ def repeatable(row: EncoderRow) -> dict[str, str]:
         return {}
     from vidrestore.models.fast.linear import processor_has  # which imports torch
 
-    return row.avx2_settings if processor_has("avx2") else {}  # without AVX2 it would crash
+    # without AVX2 it would crash
+    return row.avx2_settings if processor_has("avx2") else {}
 
 
 def _x265_threads(threads: int) -> dict[str, str]:
@@ -111,16 +117,38 @@ def _numbers(first: int, last: int) -> tuple[str, ...]:
 
 
 X26X_PRESETS = (
-    *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"),
+    *(
+        "ultrafast",
+        "superfast",
+        "veryfast",
+        "faster",
+        "fast",
+        "medium",
+        "slow",
+        "slower",
+        "veryslow",
+    ),
     *("placebo", *_numbers(0, 9)),
 )
 FINE_CRF = 17  # on x264's scale
 LOSSY = {  # settings of a quality, in any encoder
-    *("crf", "qp", "b", "q", "qscale", "global_quality", "quality", "bitrate", "vbv-maxrate", "maxrate"),
+    *(
+        "crf",
+        "qp",
+        "b",
+        "q",
+        "qscale",
+        "global_quality",
+        "quality",
+        "bitrate",
+        "vbv-maxrate",
+        "maxrate",
+    ),
     "cq-level",
 }
 ISO = ("mp4", "mov")  # containers of the ISO base media file format
-HEVC_TAGS = dict.fromkeys(ISO, "hvc1")  # hev1, the muxer's own choice, is refused by Apple's players
+# hev1, the muxer's own choice, is refused by Apple's players
+HEVC_TAGS = dict.fromkeys(ISO, "hvc1")
 FFV1_FORMATS = (
     _yuv("420 422 444", (8, 9, 10, 12, 14, 16))
     | _yuv("440", (8, 10, 12))
@@ -132,12 +160,21 @@ FFV1_FORMATS = (
     | _planar("gbrp", (9, 10, 12, 14, 16))
     | _planar("gbrap", (10, 12, 16))
     # FFmpeg before 7 can't decode these, so they are stored in 16 bits
-    | {"yuva422p12le": "yuva422p16le", "yuva444p12le": "yuva444p16le", "gbrap14le": "gbrap16le"}
+    | {
+        "yuva422p12le": "yuva422p16le",
+        "yuva444p12le": "yuva444p16le",
+        "gbrap14le": "gbrap16le",
+    }
 )
 
 _PLAYED, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
 _X26X: dict[str, Any] = {"crf": 51, "preset": "preset", "presets": X26X_PRESETS}
-_X264: dict[str, Any] = {"lossless": {"qp": "0"}, "smallest": (2, 2), "location": "4:2:0", **_X26X}
+_X264: dict[str, Any] = {
+    "lossless": {"qp": "0"},
+    "smallest": (2, 2),
+    "location": "4:2:0",
+    **_X26X,
+}
 # at crf 15 to 17 like "medium" at equal size, in 0.6 of its time; from 20 on up to 0.2 dB less [measured]
 _X264["fine"] = {"preset": "faster"}
 _X264["avx2_settings"] = {"x264-params": "asm=AVX2"}
@@ -146,16 +183,27 @@ _FFV1 = {"level": "3", "slices": "4", "slicecrc": "1"}
 _VP9 = {"cpu-used": "3", "row-mt": "1"}
 TABLE = (
     # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
-    EncoderRow("libx264", "h264", _PLAYED, _yuv("420 422 444", (8, 10)), odd_chroma=False, hdr=_HDR, **_X264),
+    EncoderRow(
+        "libx264",
+        "h264",
+        _PLAYED,
+        _yuv("420 422 444", (8, 10)),
+        odd_chroma=False,
+        hdr=_HDR,
+        **_X264,
+    ),
     EncoderRow("libx264rgb", "h264", _PLAYED, {"gbrp": "rgb24"}, **_X264),
     EncoderRow(
         "libx265",
         "hevc",
         _PLAYED,
-        _yuv("420 422 444", (8, 10, 12)) | _planar("gray", (8, 10, 12)) | _planar("gbrp", (8, 10, 12)),
+        _yuv("420 422 444", (8, 10, 12))
+        | _planar("gray", (8, 10, 12))
+        | _planar("gbrp", (8, 10, 12)),
         lossless={"x265-params": "lossless=1"},
         odd_chroma=False,
-        smallest=(64, 16),  # narrower, it writes beyond its buffers: it crashes [measured up to 48]
+        # narrower, it writes beyond its buffers: it crashes [measured up to 48]
+        smallest=(64, 16),
         tags=HEVC_TAGS,
         thread_settings=_x265_threads,
         wrong_dts=2,
@@ -175,7 +223,9 @@ TABLE = (
         presets=_numbers(-1, 13),
         smallest=(32, 16),  # narrower, it crashes [measured up to 24]
         greatest_rate=240,
-        thread_settings=lambda threads: {"svtav1-params": f"lp={min(threads, MOST_LEVELS)}"},
+        thread_settings=lambda threads: {
+            "svtav1-params": f"lp={min(threads, MOST_LEVELS)}"
+        },
         hdr=("svtav1-params", "mastering-display", "content-light", False),
     ),
     EncoderRow(
@@ -191,12 +241,40 @@ TABLE = (
         location="header",
     ),
     EncoderRow(
-        "prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), {"profile": "hq"}, location="header"
+        "prores_ks",
+        "prores",
+        ("mov", "matroska"),
+        _yuv("422", (10,)),
+        {"profile": "hq"},
+        location="header",
     ),
-    EncoderRow("ffv1", "ffv1", ("matroska", "mp4"), FFV1_FORMATS, _FFV1, _FFV1, location="header"),
+    EncoderRow(
+        "ffv1",
+        "ffv1",
+        ("matroska", "mp4"),
+        FFV1_FORMATS,
+        _FFV1,
+        _FFV1,
+        location="header",
+    ),
 )
 ENCODERS = {row.name: row for row in TABLE}
-PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
+PREFERENCE = (
+    "libx264",
+    "libx264rgb",
+    "libx265",
+    "libsvtav1",
+    "libvpx-vp9",
+    "ffv1",
+    "prores_ks",
+)
 DEEP_PREFERENCE = ("libx265", "libx264", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
 # FFV1 late: few players support it in MP4
-LOSSLESS_PREFERENCE = ("libx264", "libx264rgb", "libx265", "libvpx-vp9", "libsvtav1", "ffv1")
+LOSSLESS_PREFERENCE = (
+    "libx264",
+    "libx264rgb",
+    "libx265",
+    "libvpx-vp9",
+    "libsvtav1",
+    "ffv1",
+)

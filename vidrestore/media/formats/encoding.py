@@ -35,7 +35,9 @@ class Encoder:
     then `flush`.
     """
 
-    def __init__(self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
+    def __init__(
+        self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo
+    ) -> None:
         self.context = context  # open, or opened with its container
         self.choice, self.video, self.encoded = choice, video, as_encoded(video, choice)
         self.frames = 0
@@ -64,7 +66,9 @@ class Encoder:
     def encode(self, frame: Frame, pts: int, duration: int) -> Iterator[Packet[Any]]:
         """Encode the next frame, shown at `pts` for `duration` ticks; yield the packets that are ready."""
         frame = converted(frame, self.video, self.encoded)
-        video_frame = picture(frame, self.choice.pix_fmt, self.video.time_base, self.encoded.colour)
+        video_frame = picture(
+            frame, self.choice.pix_fmt, self.video.time_base, self.encoded.colour
+        )
         video_frame.pts, video_frame.duration = pts, duration
         self._durations[pts] = duration
         self.frames += 1
@@ -84,9 +88,13 @@ class Encoder:
             yield packet
 
 
-def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo) -> VideoStream:
+def add_encoder(
+    container: OutputContainer, choice: EncoderChoice, video: VideoInfo
+) -> VideoStream:
     """Add the encoded stream, with the description and rotation of the video. It is not opened yet."""
-    stream = container.add_stream(choice.encoder, rate=_encoder_rate(choice, video), options=choice.settings)
+    stream = container.add_stream(
+        choice.encoder, rate=_encoder_rate(choice, video), options=choice.settings
+    )
     assert isinstance(stream, av.VideoStream)
     stream.time_base = video.time_base
     _describe(stream.codec_context, choice, video)
@@ -104,9 +112,12 @@ def _encoder_rate(choice: EncoderChoice, video: VideoInfo) -> Fraction:
     return min(_rate(video), Fraction(choice.row.greatest_rate or _rate(video)))
 
 
-def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
+def _describe(
+    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo
+) -> None:
     """Set the properties of an encoder's input."""
-    os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 would print its settings and errors to stderr
+    # SVT-AV1 would print its settings and errors to stderr
+    os.environ.setdefault("SVT_LOG", "0")
     # tags are those of the frames as they are encoded
     colour = as_encoded(video, choice).colour
     context.height, context.width = video.height, video.width
@@ -122,10 +133,15 @@ def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInf
     context.colorspace, context.color_primaries = colour.matrix, colour.primaries
     context.color_trc, context.color_range = colour.transfer, colour.range
     if colour.chroma_location:
-        context.options = {**context.options, "chroma_sample_location": str(colour.chroma_location)}
+        context.options = {
+            **context.options,
+            "chroma_sample_location": str(colour.chroma_location),
+        }
 
 
-def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
+def picture(
+    frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags
+) -> VideoFrame:
     """Copy a frame into FFmpeg's; its planes must have the sizes and sample type of `pix_fmt`."""
     height, width = frame.planes[0].shape
     video_frame = av.VideoFrame(width, height, pix_fmt)
@@ -138,8 +154,15 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
         stop = samples.start + samples.step * (count - 1) + 1
         columns = slice(samples.start, stop, samples.step)
         rows[:lines, columns] = plane << layout.shift if layout.shift else plane
-    video_frame.pts, video_frame.duration, video_frame.time_base = frame.pts, frame.duration, time_base
-    video_frame.colorspace, video_frame.color_primaries = colour.matrix, colour.primaries
+    video_frame.pts, video_frame.duration, video_frame.time_base = (
+        frame.pts,
+        frame.duration,
+        time_base,
+    )
+    video_frame.colorspace, video_frame.color_primaries = (
+        colour.matrix,
+        colour.primaries,
+    )
     video_frame.color_trc, video_frame.color_range = colour.transfer, colour.range
     return video_frame
 
@@ -148,11 +171,15 @@ def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
     """Raise MediaError unless a frame's planes have the video's depth and size."""
     # sizes and sample types, before FFmpeg reads beyond a plane
     planes = range(video.format.plane_count)
-    expected = [video.format.plane_size(plane, video.height, video.width) for plane in planes]
+    expected = [
+        video.format.plane_size(plane, video.height, video.width) for plane in planes
+    ]
     shapes = [plane.shape for plane in frame.planes]
     size = {8: 1, 32: 4}.get(video.format.depth, 2)  # bytes
     if shapes != expected:
-        raise MediaError(f"{where}: planes of {shapes} (height, width), but {expected} were expected")
+        raise MediaError(
+            f"{where}: planes of {shapes} (height, width), but {expected} were expected"
+        )
     if any(plane.dtype.itemsize != size for plane in frame.planes):
         raise MediaError(
             f"{where}: samples of {frame.planes[0].dtype}, but the video has {video.format.depth} bits"
@@ -169,7 +196,9 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
             for trial_picture in [*_trial_pictures(choice, video), None]:
                 container.mux(stream.encode(trial_picture))
             # options that the encoder did not use
-            unknown = sorted(choice.settings.keys() & stream.codec_context.options.keys())
+            unknown = sorted(
+                choice.settings.keys() & stream.codec_context.options.keys()
+            )
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
             count = sum(1 for packet in container.demux(video=0) if packet.size)
@@ -191,7 +220,9 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
         )
 
 
-def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[str, str]) -> bool:
+def opens(
+    encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[str, str]
+) -> bool:
     """Return True if an encoder opens for pictures of this size with these options."""
     context: Any = av.CodecContext.create(encoder, "w")
     context.width, context.height, context.pix_fmt = width, height, pix_fmt
@@ -208,11 +239,19 @@ def _trial_pictures(choice: EncoderChoice, video: VideoInfo) -> Iterator[VideoFr
     pixels = video.format
     # grey pictures, in the middle of the range
     kind = np.uint8 if pixels.depth == 8 else np.uint16
-    sizes = [pixels.plane_size(plane, video.height, video.width) for plane in range(pixels.plane_count)]
+    sizes = [
+        pixels.plane_size(plane, video.height, video.width)
+        for plane in range(pixels.plane_count)
+    ]
     planes = tuple(np.full(size, 128 * int(pixels.unit), kind) for size in sizes)
     step = frame_ticks(video)
     for index in range(_TRIAL_FRAMES):
-        yield picture(Frame(planes, index * step, step), choice.pix_fmt, video.time_base, video.colour)
+        yield picture(
+            Frame(planes, index * step, step),
+            choice.pix_fmt,
+            video.time_base,
+            video.colour,
+        )
 
 
 def frame_ticks(video: VideoInfo) -> int:

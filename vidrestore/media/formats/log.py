@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from av import logging as ffmpeg
 from av.logging import Capture
 
-_lock = threading.RLock()  # a garbage collection in a locked part may end another user of it
+# a garbage collection in a locked part may end another user of it
+_lock = threading.RLock()
 _levels: list[int] = []
 _before: list[tuple[int | None, bool]] = []
 
@@ -20,7 +21,8 @@ def log_level(level: int) -> Iterator[None]:
     with _lock:
         if not _levels:
             _before[:] = [(ffmpeg.get_level(), ffmpeg.get_skip_repeated())]
-            ffmpeg.set_skip_repeated(False)  # a file read a second time logs the same messages
+            # a file read a second time logs the same messages
+            ffmpeg.set_skip_repeated(False)
         _levels.append(level)
         ffmpeg.set_level(max(_levels))
     try:
@@ -44,10 +46,13 @@ class ErrorCollector:
     13, a FATAL (8) level 5. There are seven marks; a decoder without one gets a single thread.
     """
 
-    def __init__(self, names: frozenset[str], collect: Callable[[str], None], mark: int) -> None:
+    def __init__(
+        self, names: frozenset[str], collect: Callable[[str], None], mark: int
+    ) -> None:
         self.names, self.mark = names, mark
         self._collect = collect
-        self._errors: list[str] = []  # errors of frame threads that `collect` has not got yet
+        # errors of frame threads that `collect` has not got yet
+        self._errors: list[str] = []
 
     @contextmanager
     def calling(self) -> Iterator[None]:
@@ -67,7 +72,10 @@ class ErrorCollector:
             while _captures and _captures[0].logs:
                 level, name, message = _captures[0].logs.pop(0)
                 for other in _collectors:
-                    if other.mark and level in (ffmpeg.ERROR - other.mark, ffmpeg.FATAL - other.mark):
+                    if other.mark and level in (
+                        ffmpeg.ERROR - other.mark,
+                        ffmpeg.FATAL - other.mark,
+                    ):
                         other._errors.append(f"{name}: {message.strip()}")
         while self._errors:
             self._collect(self._errors.pop(0))
@@ -75,11 +83,14 @@ class ErrorCollector:
 
 _MARKS = frozenset(range(1, 8))
 _collectors: list[ErrorCollector] = []
-_captures: list[Capture] = []  # one while there are collectors: of all threads, outside `calling`
+# one while there are collectors: of all threads, outside `calling`
+_captures: list[Capture] = []
 
 
 @contextmanager
-def collect_errors(names: frozenset[str], collect: Callable[[str], None]) -> Iterator[ErrorCollector]:
+def collect_errors(
+    names: frozenset[str], collect: Callable[[str], None]
+) -> Iterator[ErrorCollector]:
     """Pass FFmpeg's errors to `collect`: those of components in `names` (the decoder, the demuxer) in
     `calling`, and those of the threads of the decoder whose `log_level_offset` is `-mark`.
 

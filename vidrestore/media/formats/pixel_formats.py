@@ -60,7 +60,14 @@ _BIT_FIELDS = {
 }  # fmt: skip
 # Formats of 10 or 12 bits that sit in the high bits of 16.
 _HIGH_BITS = frozenset({"p010", "p012", "p210", "p212", "p410", "p412", "y210", "y212"})
-_SUBSAMPLING = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (2, 0): "411", (0, 1): "440", (2, 2): "410"}
+_SUBSAMPLING = {
+    (1, 1): "420",
+    (1, 0): "422",
+    (0, 0): "444",
+    (2, 0): "411",
+    (0, 1): "440",
+    (2, 2): "410",
+}
 _DEPTHS = frozenset({*range(8, 17), 32})  # bits of a sample
 
 
@@ -128,7 +135,9 @@ def _is_supported(description: VideoFormat, stem: str) -> bool:
     depths = {part.bits for part in parts}
     is_colour = not (description.is_bayer or stem.startswith(("bayer", "xyz")))
     is_apart = stem in _PACKED or len({part.plane for part in parts}) == len(parts)
-    has_one_depth = not description.is_bit_stream and len(depths) == 1 and depths <= _DEPTHS
+    has_one_depth = (
+        not description.is_bit_stream and len(depths) == 1 and depths <= _DEPTHS
+    )
     return is_colour and is_apart and has_one_depth
 
 
@@ -142,15 +151,23 @@ def _packed_samples(pattern: tuple[str, ...]) -> tuple[PlaneSamples, ...]:
     return tuple(samples[letter] for letter in order if letter in samples)
 
 
-def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | None) -> PixelFormat:
+def _delivered(
+    description: VideoFormat, depth: int, pattern: tuple[str, ...] | None
+) -> PixelFormat:
     letters = "".join(pattern or ())
     # the family and subsampling name the planar format of the same samples
-    alpha = "a" in letters if pattern else any(part.is_alpha for part in description.components)
+    alpha = (
+        "a" in letters
+        if pattern
+        else any(part.is_alpha for part in description.components)
+    )
     family: Family = "gray" if len(description.components) - alpha == 1 else "yuv"
     if description.is_rgb:
         family = "rgb"
     width, height = description.chroma_width(256), description.chroma_height(256)
-    shifts = (9 - width.bit_length(), 9 - height.bit_length()) if family == "yuv" else (0, 0)
+    shifts = (
+        (9 - width.bit_length(), 9 - height.bit_length()) if family == "yuv" else (0, 0)
+    )
     suffix = {8: "", 32: "f32le"}.get(depth, f"{depth}le")
     stem = f"yuv{'a' * alpha}{_SUBSAMPLING.get(shifts, '???')}p"
     if family == "rgb":
@@ -200,12 +217,20 @@ def store_plane(frame: VideoFrame, index: int, plane: NDArray[Any]) -> None:
     """Write a delivered plane into a frame that owns its buffers. Not for palettes."""
     layout = layout_of(frame.format.name)
     samples = layout.samples[index]
-    _stored(frame.planes[samples.plane], samples, layout, *plane.shape)[:] = plane << layout.shift
+    _stored(frame.planes[samples.plane], samples, layout, *plane.shape)[:] = (
+        plane << layout.shift
+    )
 
 
-def _take(plane: VideoPlane, samples: PlaneSamples, layout: Layout, height: int, width: int) -> NDArray[Any]:
+def _take(
+    plane: VideoPlane, samples: PlaneSamples, layout: Layout, height: int, width: int
+) -> NDArray[Any]:
     values = _stored(plane, samples, layout, height, width)
-    native = np.dtype(np.float32) if layout.stored.kind == "f" else layout.stored.newbyteorder("=")
+    native = (
+        np.dtype(np.float32)
+        if layout.stored.kind == "f"
+        else layout.stored.newbyteorder("=")
+    )
     copied = values.astype(native, order="C", copy=True)
     if layout.shift:
         copied >>= layout.shift
@@ -219,10 +244,13 @@ def _stored(
     line = abs(plane.line_size)
     # rows as they lie in memory, then the plane's own samples of each
     rows = np.frombuffer(cast(Any, plane), np.uint8).reshape(-1, line)
-    if plane.line_size < 0:  # stored bottom-up; PyAV's buffer begins at the lowest address
+    # stored bottom-up; PyAV's buffer begins at the lowest address
+    if plane.line_size < 0:
         rows = rows[::-1]
     rows = rows[:height, : line - line % layout.stored.itemsize].view(layout.stored)
-    return rows[:, samples.start : samples.start + samples.step * (width - 1) + 1 : samples.step]
+    return rows[
+        :, samples.start : samples.start + samples.step * (width - 1) + 1 : samples.step
+    ]
 
 
 # code points of ITU-T H.273
@@ -242,8 +270,14 @@ def enlarged_video(video: VideoInfo, scale: Scale) -> VideoInfo:
         return large
     from vidrestore.pixels.colour import matrix_of
 
-    before, after = (matrix_of(info.format, info.colour, info.height) for info in (video, large))
-    return large if before == after else replace(large, colour=replace(video.colour, matrix=after))
+    before, after = (
+        matrix_of(info.format, info.colour, info.height) for info in (video, large)
+    )
+    return (
+        large
+        if before == after
+        else replace(large, colour=replace(video.colour, matrix=after))
+    )
 
 
 def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
@@ -254,13 +288,23 @@ def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
     # JPEG and videos made of pictures have colours of their own
     pixels = layout_of(choice.pix_fmt).format
     if choice.encoder == "mjpeg":
-        colour = replace(video.colour, matrix=BT601, range=_FULL_SAMPLES, chroma_location=_CENTRE_CHROMA)
+        colour = replace(
+            video.colour,
+            matrix=BT601,
+            range=_FULL_SAMPLES,
+            chroma_location=_CENTRE_CHROMA,
+        )
     elif pixels == video.format:
         return video
     elif _is_deeper(pixels, video.format):
         return replace(video, format=pixels, pix_fmt=choice.pix_fmt)
     elif pixels.family == "yuv":
-        colour = replace(video.colour, matrix=BT709, range=_LIMITED_SAMPLES, chroma_location=_LEFT_CHROMA)
+        colour = replace(
+            video.colour,
+            matrix=BT709,
+            range=_LIMITED_SAMPLES,
+            chroma_location=_LEFT_CHROMA,
+        )
     else:
         colour = replace(video.colour, matrix=0, range=_FULL_SAMPLES, chroma_location=0)
     if pixels.family == "gray":
@@ -281,7 +325,11 @@ def converted(frame: Frame, video: VideoInfo, target: VideoInfo) -> Frame:
 
 def _is_deeper(pixels: PixelFormat, source: PixelFormat) -> bool:
     """Return True for the same planes with more than 8 bits in 16."""
-    return pixels.depth == 16 and pixels == replace(source, name=pixels.name, depth=16) and source.depth > 8
+    return (
+        pixels.depth == 16
+        and pixels == replace(source, name=pixels.name, depth=16)
+        and source.depth > 8
+    )
 
 
 def _deepened(frame: Frame, video: VideoInfo, depth: int) -> tuple[NDArray[Any], ...]:
@@ -306,8 +354,15 @@ def _interpretation(colour: ColourTags) -> tuple[int, ...]:
     return matrix, colour.range, colour.chroma_location
 
 
-def _planes(frame: Frame, video: VideoInfo, target: VideoInfo) -> tuple[NDArray[Any], ...]:
-    from vidrestore.pixels.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
+def _planes(
+    frame: Frame, video: VideoInfo, target: VideoInfo
+) -> tuple[NDArray[Any], ...]:
+    from vidrestore.pixels.colour import (
+        grey_to_planes,
+        planes_to_grey,
+        rgb_to_yuv,
+        yuv_to_rgb,
+    )
 
     # by way of R'G'B', as both sides define their colours by it
     source = planes_to_grey(frame.planes, video.format)

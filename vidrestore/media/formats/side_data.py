@@ -38,7 +38,8 @@ _LOST = {
 
 _UNTAGGED_LOCATION = 1  # the chroma location of 4:2:2 that isn't tagged
 _PAN_OFFSETS = slice(12, 24)  # bytes of an AVPanScan after id, width and height
-_NAMING_PROFILES = frozenset({"png", "apng"})  # decoders of FFmpeg that give the name of a profile
+# decoders of FFmpeg that give the name of a profile
+_NAMING_PROFILES = frozenset({"png", "apng"})
 _UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
 
 
@@ -57,12 +58,20 @@ def has_captions(packet: bytes) -> bool:
 def lost_side_data(kinds: Set[str]) -> str | None:
     """Return a sentence naming the kinds of side data that no encoder writes; None if there are none."""
     lost = sorted({_LOST[name] for name in kinds if name in _LOST})
-    return f"the source carries {', '.join(lost)}, which encoding it again leaves out" if lost else None
+    return (
+        f"the source carries {', '.join(lost)}, which encoding it again leaves out"
+        if lost
+        else None
+    )
 
 
 def matrix_in(side_data: dict[str, bytes]) -> tuple[int, ...] | None:
     """Return the nine integers by which a frame is rotated or mirrored for display; None without them."""
-    return struct.unpack("=9i", side_data["DISPLAYMATRIX"]) if "DISPLAYMATRIX" in side_data else None
+    return (
+        struct.unpack("=9i", side_data["DISPLAYMATRIX"])
+        if "DISPLAYMATRIX" in side_data
+        else None
+    )
 
 
 def read_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
@@ -76,7 +85,8 @@ def read_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
     # a kind without a name hides all others, so it is taken out and the rest is read
     while True:
         try:
-            container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
+            # PyAV's annotation is wrong: it iterates over the items
+            container: Any = frame.side_data
             side_data |= {data.type.name: bytes(data) for data in container}
             break
         except ValueError as error:
@@ -86,12 +96,15 @@ def read_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
             unnamed.append(kind)
             side_data |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
             frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
-    if not any(side_data.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one
+    # every MPEG-2 picture has one
+    if not any(side_data.get("PANSCAN", b"")[_PAN_OFFSETS]):
         side_data.pop("PANSCAN", None)
     return side_data
 
 
-def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame, dict[str, bytes]]:
+def _without_profile(
+    frame: VideoFrame, stream: VideoStream
+) -> tuple[VideoFrame, dict[str, bytes]]:
     """Return a frame of PNG without its colour profile, and that the profile was there.
 
     The name of such a profile is metadata of the side data, which PyAV 18 frees a second time if it looks at
@@ -102,17 +115,25 @@ def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame
     kind = Type.ICC_PROFILE.value
     # first see whether there is a profile, by a filter
     try:
-        profile_frame = filtered(stream, frame, ("sidedata", f"mode=select:type={kind}"))
+        profile_frame = filtered(
+            stream, frame, ("sidedata", f"mode=select:type={kind}")
+        )
     except BlockingIOError:  # the filter let nothing through
         return frame, {}
-    return filtered(stream, profile_frame, ("sidedata", f"mode=delete:type={kind}")), {"ICC_PROFILE": b""}
+    return filtered(stream, profile_frame, ("sidedata", f"mode=delete:type={kind}")), {
+        "ICC_PROFILE": b""
+    }
 
 
-def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
+def filtered(
+    stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]
+) -> VideoFrame:
     """Pass a frame through FFmpeg's filters, (name, options) each."""
     graph = Graph()
     # a graph of its own, for this one frame
-    source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
+    source = graph.add_buffer(
+        template=stream, width=frame.width, height=frame.height, format=frame.format
+    )
     nodes = [graph.add(*node) for node in (*filters, ("buffersink",))]
     graph.link_nodes(source, *nodes).configure()
     graph.push(frame)
@@ -124,10 +145,14 @@ def mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
     if data is None:
         return None
     # all or nothing: half of a description would be wrong
-    *numbers, has_primaries, has_luminance = struct.unpack_from("=22i", data)  # 10 rationals, then two flags
+    # 10 rationals, then two flags
+    *numbers, has_primaries, has_luminance = struct.unpack_from("=22i", data)
     if not (has_primaries and has_luminance) or not all(numbers[1::2]):
         return None
-    return tuple(Fraction(top, bottom) for top, bottom in zip(numbers[::2], numbers[1::2], strict=True))
+    return tuple(
+        Fraction(top, bottom)
+        for top, bottom in zip(numbers[::2], numbers[1::2], strict=True)
+    )
 
 
 # places in FFmpeg's data header of a Dolby Vision RPU
@@ -154,7 +179,9 @@ def hdr_settings(row: EncoderRow, video: VideoInfo) -> dict[str, str]:
     # in the encoder's own words
     parts = []
     if video.mastering_display:
-        parts.append(f"{display}={_display(video.mastering_display, in_steps=in_steps)}")
+        parts.append(
+            f"{display}={_display(video.mastering_display, in_steps=in_steps)}"
+        )
     if video.content_light:
         parts.append(f"{light}={video.content_light[0]},{video.content_light[1]}")
     return {option: ":".join(parts)} if parts else {}
@@ -168,7 +195,9 @@ def unwritten(choice: EncoderChoice, video: VideoInfo) -> str | None:
             f"{choice.encoder} can't write the HDR mastering display and light level, so they are left out; "
             "`encoder=libx265` keeps them"
         )
-    if video.colour.chroma_location > _UNTAGGED_LOCATION and not _keeps_location(choice, video):
+    if video.colour.chroma_location > _UNTAGGED_LOCATION and not _keeps_location(
+        choice, video
+    ):
         lost.append(
             f"{choice.encoder} in {choice.container} can't write where the chroma samples of "
             f"{video.format.name} lie, so it is left out; `encoder=ffv1` in .mkv keeps it"
@@ -188,7 +217,9 @@ def _keeps_location(choice: EncoderChoice, video: VideoInfo) -> bool:
 
 def _display(values: tuple[Fraction, ...], *, in_steps: bool) -> str:
     """Reorder R, G, B, white, darkest, brightest to the encoders' G, B, R, white, brightest, darkest."""
-    red, green, blue, white, (darkest, brightest) = (values[start : start + 2] for start in range(0, 10, 2))
+    red, green, blue, white, (darkest, brightest) = (
+        values[start : start + 2] for start in range(0, 10, 2)
+    )
 
     def pair(first: Fraction, second: Fraction, steps: int) -> str:
         if in_steps:

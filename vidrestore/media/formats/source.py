@@ -25,14 +25,28 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import places_digest
 
-PIPE = "-"  # the name of standard input as a source, and of standard output as an output
+# the name of standard input as a source, and of standard output as an output
+PIPE = "-"
 Y4M = "yuv4mpegpipe"  # FFmpeg's name of what pipes hold
 # FFmpeg's names of the muxers
-MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
+MUXERS = {
+    ".mp4": "mp4",
+    ".m4v": "mp4",
+    ".mkv": "matroska",
+    ".mov": "mov",
+    ".webm": "webm",
+}
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
-PICTURE_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "tiff", ".tiff": "tiff"}
-NUMBERED_PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
+PICTURE_ENCODERS = {
+    ".png": "png",
+    ".jpg": "mjpeg",
+    ".jpeg": "mjpeg",
+    ".tif": "tiff",
+    ".tiff": "tiff",
+}
+# FFmpeg's name for numbered pictures; the container of such a source or output
+NUMBERED_PICTURES = "image2"
 KINDS = {
     ".jpg": "jpeg_pipe", ".jpeg": "jpeg_pipe", ".png": "png_pipe", ".tif": "tiff_pipe", ".tiff": "tiff_pipe",
     ".webp": "webp_pipe", ".bmp": "bmp_pipe", ".avif": "avif",
@@ -59,7 +73,13 @@ _RAW_SUFFIXES = "3fr arw cr2 cr3 crw dcr dng erf iiq kdc mrw nef nrw orf pef raf
 _OTHER_KINDS = {
     **dict.fromkeys((".exr", ".jp2", ".jxl", ".pgm", ".ppm", ".psd", ".tga"), _CONVERT),
     **{f".{name}": _DEVELOP for name in _RAW_SUFFIXES.split()},
-    **({} if _READS_HEIF else dict.fromkeys((".heic", ".heif"), "pip install 'vidrestore[heic]' reads them")),
+    **(
+        {}
+        if _READS_HEIF
+        else dict.fromkeys(
+            (".heic", ".heif"), "pip install 'vidrestore[heic]' reads them"
+        )
+    ),
 }
 # Hashed to distinguish a source from another of the same name and size
 DIGEST_PLACES, DIGEST_PLACE_BYTES = 32, 1 << 15
@@ -95,7 +115,8 @@ class SourceIdentity:
     path: str
     size: int | None = None
     modified: int | None = None  # nanoseconds
-    places: str | None = None  # sha256 of the bytes at `DIGEST_PLACES` from its beginning to its end
+    # sha256 of the bytes at `DIGEST_PLACES` from its beginning to its end
+    places: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +129,9 @@ class _Named:
         # a name is parsed once, where it enters
         name = os.fspath(value) if isinstance(value, str | os.PathLike) else value
         if not isinstance(name, str) or not name or "\0" in name:
-            raise MediaError(f"{name!r}: not the name of a file; expected a text without NUL, or a path")
+            raise MediaError(
+                f"{name!r}: not the name of a file; expected a text without NUL, or a path"
+            )
         return value if isinstance(value, cls) else cls(name)
 
     def __str__(self) -> str:
@@ -128,11 +151,15 @@ class _Named:
     @property
     def is_pattern(self) -> bool:
         """True for a name such as out/%04d.png."""
-        return self.path.suffix.lower() in KINDS and bool(_NUMBER_FIELD.search(self.path.name))
+        return self.path.suffix.lower() in KINDS and bool(
+            _NUMBER_FIELD.search(self.path.name)
+        )
 
     def numbered(self, number: int) -> Path:
         """Return the name of the picture with a number in a pattern."""
-        name = _NUMBER_FIELD.sub(lambda place: str(number).zfill(int(place[1] or 0)), self.path.name, count=1)
+        name = _NUMBER_FIELD.sub(
+            lambda place: str(number).zfill(int(place[1] or 0)), self.path.name, count=1
+        )
         return self.path.with_name(name)
 
     def existing(self) -> dict[int, str]:
@@ -140,13 +167,16 @@ class _Named:
         # a pattern without its number is a plain name
         path = self.path
         if not _NUMBER_FIELD.search(path.name):
-            return {1: self.name} if os.path.isfile(path) else {}  # False for a name that is too long
+            # False for a name that is too long
+            return {1: self.name} if os.path.isfile(path) else {}
         before, after = _NUMBER_FIELD.sub("\0", path.name, count=1).split("\0")
         paths = {}
         for name in _names(path.parent):
             # only names that the pattern would write itself
             middle = name[len(before) : len(name) - len(after)]
-            fits = name.startswith(before) and name.endswith(after) and middle.isdecimal()
+            fits = (
+                name.startswith(before) and name.endswith(after) and middle.isdecimal()
+            )
             if fits and self.numbered(int(middle)).name == name:
                 paths[int(middle)] = str(path.with_name(name))
         return dict(sorted(paths.items()))
@@ -195,8 +225,12 @@ class Source(_Named):
             status = self.path.stat()
             places = places_digest(self.path, DIGEST_PLACES, DIGEST_PLACE_BYTES)
         except OSError as error:
-            raise MediaError(f"{self}: the file can't be read any more ({error.strerror})") from error
-        return SourceIdentity(str(self.path.absolute()), status.st_size, status.st_mtime_ns, places)
+            raise MediaError(
+                f"{self}: the file can't be read any more ({error.strerror})"
+            ) from error
+        return SourceIdentity(
+            str(self.path.absolute()), status.st_size, status.st_mtime_ns, places
+        )
 
     def former_head(self) -> str | None:
         """Return the sha256 by which earlier versions knew a source. Raises OSError."""
@@ -246,9 +280,13 @@ class Target(_Named):
             try:
                 self.path.parent.mkdir(exist_ok=True)
             except OSError as error:
-                raise MediaError(f"{self}: its folder can't be made ({error.strerror})") from error
+                raise MediaError(
+                    f"{self}: its folder can't be made ({error.strerror})"
+                ) from error
 
-    def check(self, source: Source, *, overwrite: bool, cfr: Fraction | None = None) -> None:
+    def check(
+        self, source: Source, *, overwrite: bool, cfr: Fraction | None = None
+    ) -> None:
         """Refuse a file or pictures as `check_output` does, pictures of a kind that can't be written, or a
         rate for a file. Raises OutputExistsError, MediaError or OptionError.
         """
@@ -271,14 +309,18 @@ class Target(_Named):
 def standard_input() -> BinaryIO:
     """Return standard input. Raises MediaError if it is closed."""
     if sys.__stdin__ is None:
-        raise MediaError("-: standard input is closed; pipe something in, or name a file")
+        raise MediaError(
+            "-: standard input is closed; pipe something in, or name a file"
+        )
     return sys.stdin.buffer
 
 
 def standard_output() -> BinaryIO:
     """Return standard output. Raises MediaError if it is closed."""
     if sys.__stdout__ is None:
-        raise MediaError("-: standard output is closed; pipe it to something, or give `output` a file")
+        raise MediaError(
+            "-: standard output is closed; pipe it to something, or give `output` a file"
+        )
     return sys.stdout.buffer
 
 
@@ -293,10 +335,16 @@ def unread(paths: Iterable[str]) -> str | None:
     """
     # count the suffixes of what a user may have expected to be restored
     names = (Path(path).name for path in paths)
-    suffixes = [Path(name).suffix.lower() for name in names if name[0] != "." and "vidrestore" not in name]
+    suffixes = [
+        Path(name).suffix.lower()
+        for name in names
+        if name[0] != "." and "vidrestore" not in name
+    ]
     ways = defaultdict[str, list[str]](list)
     for suffix, count in sorted(Counter(suffixes).items()):
-        ways[_OTHER_KINDS.get(suffix, "")].append(f"{count} {suffix or 'without a suffix'}")
+        ways[_OTHER_KINDS.get(suffix, "")].append(
+            f"{count} {suffix or 'without a suffix'}"
+        )
     groups = []
     for way, kinds in sorted(ways.items(), reverse=True):
         advice = f" ({way})" if way else ""
@@ -315,7 +363,10 @@ def kind_by_content(path: str) -> str | None:
         return HEIF
     if start[4:8] == b"ftyp" and start[8:] in _AVIF_BRANDS:
         return AVIF
-    return next((kind for magic, kind in _PICTURE_MAGIC.items() if start.startswith(magic)), None)
+    return next(
+        (kind for magic, kind in _PICTURE_MAGIC.items() if start.startswith(magic)),
+        None,
+    )
 
 
 def misnamed(path: str) -> str | None:
@@ -334,22 +385,32 @@ def foreign_content(path: str) -> str | None:
     """
     with open(path, "rb") as file:
         start = file.read(_FOREIGN_HEAD).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    return next((words for magic, words in _FOREIGN.items() if start.startswith(magic)), None)
+    return next(
+        (words for magic, words in _FOREIGN.items() if start.startswith(magic)), None
+    )
 
 
 def _find_pictures(source: str) -> Pictures | None:
     # a folder, a picture, a pattern, or a glob
     if os.path.isdir(source):
-        return _in_order(source, [os.path.join(source, name) for name in _names(Path(source))])
+        return _in_order(
+            source, [os.path.join(source, name) for name in _names(Path(source))]
+        )
     suffix = Path(source).suffix.lower()
     if suffix in _OTHER_KINDS:
-        raise MediaError(f"{source}: {suffix} pictures are not read ({_OTHER_KINDS[suffix]})")
+        raise MediaError(
+            f"{source}: {suffix} pictures are not read ({_OTHER_KINDS[suffix]})"
+        )
     if os.path.exists(source):
-        return Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
+        return (
+            Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
+        )
     if (pattern := Source(source)).is_pattern:
         paths = pattern.existing()
         if not paths:
-            raise MediaError(f"{source}: no picture has such a name; check the folder and the digits")
+            raise MediaError(
+                f"{source}: no picture has such a name; check the folder and the digits"
+            )
         _check_gaps(source, list(paths), source)
         return Pictures(source, tuple(paths.values()), Path(source).name, min(paths))
     if glob.has_magic(source):
@@ -363,10 +424,14 @@ def _names(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise MediaError(f"{folder}: the folder can't be read ({error.strerror})") from error
+        raise MediaError(
+            f"{folder}: the folder can't be read ({error.strerror})"
+        ) from error
 
 
-def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pictures | None:
+def _in_order(
+    source: str, paths: Iterable[str], *, is_glob: bool = False
+) -> Pictures | None:
     """Return the pictures of a folder, whose numbers must be without gaps, or of a glob, all that exist."""
     pictures = (path for path in paths if is_picture(path) and os.path.isfile(path))
     files = sorted(pictures, key=natural_order)
@@ -393,7 +458,9 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
         _check_gaps(source, numbers, os.path.join(source, pattern))
     elif (missing := numbers[-1] - numbers[0] + 1 - len(numbers)) > 0:
         text = "1 number is" if missing == 1 else f"{missing} numbers are"
-        warnings = (f"{text} missing between the pictures; they are taken one after the other",)
+        warnings = (
+            f"{text} missing between the pictures; they are taken one after the other",
+        )
     return Pictures(source, tuple(files), pattern, numbers[0], warnings)
 
 
@@ -417,7 +484,9 @@ def pattern_of(paths: Iterable[str]) -> str | None:
     # numbers that follow each other
     folders = {*map(os.path.dirname, files)}
     numbering = _numbering(files) if len(files) > 1 and len(folders) == 1 else None
-    if numbering is None or any(other - one != 1 for one, other in pairwise(numbering[1])):
+    if numbering is None or any(
+        other - one != 1 for one, other in pairwise(numbering[1])
+    ):
         return None
     return os.path.join(os.path.dirname(files[0]), numbering[0])
 
@@ -433,11 +502,21 @@ def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:
     # the first gap is enough to say what is missing
     for one, other in pairwise(numbers):
         if one == other:
-            raise MediaError(f"{source}: two pictures have the number {one}; remove one of them")
+            raise MediaError(
+                f"{source}: two pictures have the number {one}; remove one of them"
+            )
         if other - one > 1:
-            first, last = (Source(pattern).numbered(number).name for number in (one + 1, other - 1))
-            missing, add = (f"{first} is", "it") if first == last else (f"{first} to {last} are", "them")
-            all_pictures = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
+            first, last = (
+                Source(pattern).numbered(number).name for number in (one + 1, other - 1)
+            )
+            missing, add = (
+                (f"{first} is", "it")
+                if first == last
+                else (f"{first} to {last} are", "them")
+            )
+            all_pictures = os.path.join(
+                os.path.dirname(pattern), f"*{Path(pattern).suffix}"
+            )
             raise MediaError(
                 f"{source}: {missing} missing; add {add}, or take what there is by the pattern "
                 f"'{all_pictures}'; `photos` restores each by itself"
@@ -452,7 +531,15 @@ def _identity_of_pictures(pictures: Pictures) -> SourceIdentity:
         try:
             status = Path(path).stat()
         except OSError as error:
-            raise MediaError(f"{path}: the picture can't be read ({error.strerror})") from error
-        names.update(f"{Path(path).name} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace"))
+            raise MediaError(
+                f"{path}: the picture can't be read ({error.strerror})"
+            ) from error
+        names.update(
+            f"{Path(path).name} {status.st_size} {status.st_mtime_ns}\n".encode(
+                errors="replace"
+            )
+        )
         size, modified = size + status.st_size, max(modified, status.st_mtime_ns)
-    return SourceIdentity(str(Path(pictures.source).absolute()), size, modified, names.hexdigest())
+    return SourceIdentity(
+        str(Path(pictures.source).absolute()), size, modified, names.hexdigest()
+    )

@@ -23,12 +23,18 @@ from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.source import AVIF, HEIF, kind_by_content
 from vidrestore.media.photos.heif import avif_profile, has_tiles, heif_notes
 
-EXIF, PROFILE, EDITORS, TEXTS = "EXIF", "ICC_PROFILE", "XMP", "PNG_TEXT"  # names of side data
+# names of side data
+EXIF, PROFILE, EDITORS, TEXTS = "EXIF", "ICC_PROFILE", "XMP", "PNG_TEXT"
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
 _APP0, _APP1, _APP2, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, (0xFFC0, 0xFFC1, 0xFFC2)
 # what XMP and IPTC begin with in any file
 _OF_EDITORS = (
-    *(b"http://ns.adobe.com/xap/1.0/", b"XML:com.adobe.xmp", b"<x:xmpmeta", b"8BIM\x04\x04"),
+    *(
+        b"http://ns.adobe.com/xap/1.0/",
+        b"XML:com.adobe.xmp",
+        b"<x:xmpmeta",
+        b"8BIM\x04\x04",
+    ),
     b"Raw profile type",
 )
 _PROFILE_BLOCK_BYTES = 65_519  # of a profile in a block of JPEG
@@ -37,20 +43,40 @@ _SHORT_TYPE, _LONG_TYPE = 3, 4  # types of a TIFF's numbers
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
 # tags of a TIFF: words for them, the values that FFmpeg reads right, and words for others
 _TIFF_FORMS: dict[int, tuple[str, frozenset[int], dict[int, str]]] = {
-    0x103: ("compression", frozenset({1, 2, 3, 4, 5, 8, 32773, 32946, 34925}), {6: "JPEG", 7: "JPEG"}),
-    0x106: ("colours of kind", frozenset({0, 1, 2, 3, 5}), {6: "YCbCr", 8: "CIE Lab", 32803: "raw data"}),
+    0x103: (
+        "compression",
+        frozenset({1, 2, 3, 4, 5, 8, 32773, 32946, 34925}),
+        {6: "JPEG", 7: "JPEG"},
+    ),
+    0x106: (
+        "colours of kind",
+        frozenset({0, 1, 2, 3, 5}),
+        {6: "YCbCr", 8: "CIE Lab", 32803: "raw data"},
+    ),
     0x142: ("tiles of width", frozenset(), {}),
-    0x152: ("extra samples of kind", frozenset({0, 2}), {1: "premultiplied (associated) alpha"}),
-    0x153: ("samples of kind", frozenset({1, 4}), {2: "signed samples", 3: "floating-point samples"}),
+    0x152: (
+        "extra samples of kind",
+        frozenset({0, 2}),
+        {1: "premultiplied (associated) alpha"},
+    ),
+    0x153: (
+        "samples of kind",
+        frozenset({1, 4}),
+        {2: "signed samples", 3: "floating-point samples"},
+    ),
 }
 _ICC, _UNDEFINED = 0x8773, 7  # the tag of a colour profile, and its type
 _MOST_SAMPLES = 16
-_RESOLUTIONS, _RESOLUTION_UNIT = (0x11A, 0x11B), 0x128  # tags: pixels across and down in a unit, and that
+# tags: pixels across and down in a unit, and that
+_RESOLUTIONS, _RESOLUTION_UNIT = (0x11A, 0x11B), 0x128
 _INCH, _METRES = 2, 0.0254  # value of that unit; an inch in metres
 _JFIF_UNITS = {1: 1.0, 2: 2.54}  # of a JPEG's pixels -> how many are in an inch
-_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # markers of a JPEG that have a length
-_TEXTS, _COMPRESSED = {b"tEXt", b"zTXt", b"iTXt", b"iCCP"}, {b"zTXt", b"iCCP"}  # chunks of a PNG
-_MOST_TEXT, _MOST_TEXTS = 1 << 26, 4096  # inflated bytes, and chunks; each is compared with all others
+# markers of a JPEG that have a length
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")
+# chunks of a PNG
+_TEXTS, _COMPRESSED = {b"tEXt", b"zTXt", b"iTXt", b"iCCP"}, {b"zTXt", b"iCCP"}
+# inflated bytes, and chunks; each is compared with all others
+_MOST_TEXT, _MOST_TEXTS = 1 << 26, 4096
 _ANIMATED = 0x02  # a flag of WebP
 
 
@@ -61,9 +87,12 @@ class PhotoNotes:
     exif: bytes = b""  # from its byte order on
     profile: bytes = b""  # ICC
     per_inch: tuple[float, ...] = ()  # pixels per inch across and down
-    texts: bytes = b""  # the chunks of a PNG with texts, such as a title, but not those of editors
+    # the chunks of a PNG with texts, such as a title, but not those of editors
+    texts: bytes = b""
 
-    def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
+    def fitting(
+        self, choice: EncoderChoice, drop: Set[str] = frozenset()
+    ) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""
         # only what the target has a place for, and what is true of the upright picture
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
@@ -124,7 +153,9 @@ def unreadable(path: str) -> str | None:
             if odd := next(filter(None, pages), None):
                 return f"{odd} in a TIFF, which FFmpeg reads wrong; save it as PNG, or as RGB in strips"
         elif start[:4] in (b"II+\0", b"MM\0+"):
-            return "a BigTIFF, which can't be decoded; save it as a plain TIFF, or as PNG"
+            return (
+                "a BigTIFF, which can't be decoded; save it as a plain TIFF, or as PNG"
+            )
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
         elif start[4:12] == b"ftypavis":
@@ -146,7 +177,9 @@ def check_text(path: str) -> None:
             if kind in _COMPRESSED and inflated <= _MOST_TEXT:
                 data, stream = file.read(size), zlib.decompressobj()
                 with suppress(zlib.error):  # which the decoder leaves out
-                    inflated += len(stream.decompress(data[data.find(b"\0") + 2 :], _MOST_TEXT + 1))
+                    inflated += len(
+                        stream.decompress(data[data.find(b"\0") + 2 :], _MOST_TEXT + 1)
+                    )
     problem = f"{count} notes" if count > _MOST_TEXTS else None
     if inflated > _MOST_TEXT:
         problem = f"notes that inflate to more than {_MOST_TEXT >> 20} MB"
@@ -195,7 +228,9 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
         file.seek(place + size + 4)
 
 
-def _directories(file: BinaryIO, order: str) -> Iterator[tuple[bytearray, dict[int, int]]]:
+def _directories(
+    file: BinaryIO, order: str
+) -> Iterator[tuple[bytearray, dict[int, int]]]:
     """Yield a TIFF's directories, each with the places of its entries by their tags."""
     directories, place = set[int](), 4
     with suppress(struct.error, ValueError):  # a place beyond the end
@@ -203,11 +238,17 @@ def _directories(file: BinaryIO, order: str) -> Iterator[tuple[bytearray, dict[i
         while True:
             file.seek(place)
             (directory,) = struct.unpack(f"{order}I", file.read(4))
-            if not directory or directory in directories or len(directories) > MOST_BLOCKS:
+            if (
+                not directory
+                or directory in directories
+                or len(directories) > MOST_BLOCKS
+            ):
                 break
             directories.add(directory)
             file.seek(directory)
-            places, end = _entries(data := bytearray(file.read(2 + 12 * 0xFFFF)), order, 0)
+            places, end = _entries(
+                data := bytearray(file.read(2 + 12 * 0xFFFF)), order, 0
+            )
             yield data, places
             place = directory + end
 
@@ -225,14 +266,18 @@ def _pages(file: BinaryIO, order: str) -> list[str | None]:
     return pages
 
 
-def _odd_forms(file: BinaryIO, order: str, data: bytearray, places: dict[int, int]) -> Iterator[str]:
+def _odd_forms(
+    file: BinaryIO, order: str, data: bytearray, places: dict[int, int]
+) -> Iterator[str]:
     for tag, (word, read_right, names) in _TIFF_FORMS.items():
         for value in _values(file, order, data, places, tag):
             if value not in read_right:
                 yield names.get(value, f"{word} {value}")
 
 
-def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int], tag: int) -> list[int]:
+def _values(
+    file: BinaryIO, order: str, data: bytearray, places: dict[int, int], tag: int
+) -> list[int]:
     """Return the numbers of a tag in a directory of a TIFF; none if it isn't there, or beyond the end."""
     with suppress(struct.error, KeyError):
         # small values lie in the entry, others at the place that it names
@@ -251,7 +296,9 @@ def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
     # a profile may be cut into numbered blocks
     blocks, count = dict[int, bytes](), 0  # of the profile, by their numbers
     for marker, data in jpeg_segments(file):
-        has_density = data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _JFIF_UNITS
+        has_density = (
+            data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _JFIF_UNITS
+        )
         if marker == _APP0 and has_density:
             unit = _JFIF_UNITS[data[7]]
             numbers = struct.unpack_from(">HH", data, 8)
@@ -261,7 +308,9 @@ def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
             blocks[data[12]], count = data[14:], data[13]
     is_complete = sorted(blocks) == list(range(1, count + 1))
-    profile = b"".join(blocks[number] for number in sorted(blocks)) if is_complete else b""
+    profile = (
+        b"".join(blocks[number] for number in sorted(blocks)) if is_complete else b""
+    )
     return PhotoNotes(exif, profile, per_inch)
 
 
@@ -342,15 +391,20 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
             directories.append(_entries(data, order, offset)[0])
         for entries in directories:
             for tag in sizes.keys() & entries.keys():
-                struct.pack_into(f"{order}HHII", data, entries[tag], tag, _LONG_TYPE, 1, sizes[tag])
+                struct.pack_into(
+                    f"{order}HHII", data, entries[tag], tag, _LONG_TYPE, 1, sizes[tag]
+                )
 
         # the orientation, and the thumbnail's directory and bytes
         if 0x112 in first:
-            struct.pack_into(f"{order}HHIHH", data, first[0x112], 0x112, _SHORT_TYPE, 1, 1, 0)
+            struct.pack_into(
+                f"{order}HHIHH", data, first[0x112], 0x112, _SHORT_TYPE, 1, 1, 0
+            )
         (thumbnail,) = struct.unpack_from(f"{order}I", data, after)
         struct.pack_into(f"{order}I", data, after, 0)
         places = _entries(data, order, thumbnail)[0] if thumbnail else {}
-        if 0x201 in places and 0x202 in places:  # place and length of the thumbnail's JPEG
+        # place and length of the thumbnail's JPEG
+        if 0x201 in places and 0x202 in places:
             (begin,) = struct.unpack_from(f"{order}I", data, places[0x201] + 8)
             (length,) = struct.unpack_from(f"{order}I", data, places[0x202] + 8)
             stop = min(len(data), begin + length)
@@ -364,15 +418,29 @@ def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], i
     """Return the places of a directory's entries by their tags, and the place after them."""
     (count,) = struct.unpack_from(f"{order}H", data, place)
     places = range(place + 2, place + 2 + 12 * count, 12)
-    return {struct.unpack_from(f"{order}H", data, entry)[0]: entry for entry in places}, places.stop
+    return {
+        struct.unpack_from(f"{order}H", data, entry)[0]: entry for entry in places
+    }, places.stop
 
 
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     """Return an encoded JPEG, PNG or TIFF with the notes in it."""
     if order := _ORDERS.get(picture[:4]):
-        picture = _with_resolution(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
-        return _with_profile(bytearray(picture), order, notes.profile) if notes.profile else picture
-    return _jpeg_with(picture, notes) if picture.startswith(b"\xff\xd8") else _png_with(picture, notes)
+        picture = (
+            _with_resolution(bytearray(picture), order, notes.per_inch)
+            if notes.per_inch
+            else picture
+        )
+        return (
+            _with_profile(bytearray(picture), order, notes.profile)
+            if notes.profile
+            else picture
+        )
+    return (
+        _jpeg_with(picture, notes)
+        if picture.startswith(b"\xff\xd8")
+        else _png_with(picture, notes)
+    )
 
 
 def _png_with(picture: bytes, notes: PhotoNotes) -> bytes:
@@ -382,7 +450,8 @@ def _png_with(picture: bytes, notes: PhotoNotes) -> bytes:
     profile = zlib.compress(notes.profile)
     added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
     added += (_chunk(b"eXIf", exif) if exif else b"") + notes.texts
-    head, rest = picture[:33], picture[33:]  # IHDR is first, then FFmpeg's aspect ratio, if there is one
+    # IHDR is first, then FFmpeg's aspect ratio, if there is one
+    head, rest = picture[:33], picture[33:]
     if notes.per_inch:
         per_metre = (round(value / _METRES) for value in notes.per_inch)
         added += _chunk(b"pHYs", struct.pack(">IIB", *per_metre, 1))
@@ -399,8 +468,11 @@ def _jpeg_with(picture: bytes, notes: PhotoNotes) -> bytes:
     offsets = range(0, len(notes.profile), _PROFILE_BLOCK_BYTES)
     for number, offset in enumerate(offsets, 1):
         block = notes.profile[offset : offset + _PROFILE_BLOCK_BYTES]
-        added += _segment(_APP2, b"ICC_PROFILE\0" + bytes([number, len(offsets)]) + block)
-    place = 2 + (4 + len(segments[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)  # behind JFIF's
+        added += _segment(
+            _APP2, b"ICC_PROFILE\0" + bytes([number, len(offsets)]) + block
+        )
+    # behind JFIF's
+    place = 2 + (4 + len(segments[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)
     start = picture[:place]
     if notes.per_inch:
         density = struct.pack(">BHH", 1, *(round(value) for value in notes.per_inch))
@@ -425,10 +497,14 @@ def _with_profile(data: bytearray, order: str, profile: bytes) -> bytes:
     places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
     data += bytes(len(data) % 2)
     entries = {tag: bytes(data[place : place + 12]) for tag, place in places.items()}
-    entries[_ICC] = struct.pack(f"{order}HHII", _ICC, _UNDEFINED, len(profile), len(data))
+    entries[_ICC] = struct.pack(
+        f"{order}HHII", _ICC, _UNDEFINED, len(profile), len(data)
+    )
     data += profile + bytes(len(profile) % 2)
     struct.pack_into(f"{order}I", data, 4, len(data))
-    directory = struct.pack(f"{order}H", len(entries)) + b"".join(entries[tag] for tag in sorted(entries))
+    directory = struct.pack(f"{order}H", len(entries)) + b"".join(
+        entries[tag] for tag in sorted(entries)
+    )
     return bytes(data + directory + bytes(4))
 
 
@@ -437,4 +513,9 @@ def _segment(marker: int, data: bytes) -> bytes:
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (
+        struct.pack(">I", len(data))
+        + kind
+        + data
+        + struct.pack(">I", zlib.crc32(kind + data))
+    )

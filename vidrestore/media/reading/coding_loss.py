@@ -25,19 +25,52 @@ from vidrestore.media.reading.probe import SourceInfo, is_lossless
 from vidrestore.pixels.frames import PixelFormat, VideoInfo
 from vidrestore.settings.options import Input
 
-_MPEG = ("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "h263", "flv1")
+_MPEG = (
+    "mpeg1video",
+    "mpeg2video",
+    "mpeg4",
+    "msmpeg4v2",
+    "msmpeg4v3",
+    "wmv1",
+    "wmv2",
+    "h263",
+    "flv1",
+)
 WITH_PARAMETERS = frozenset({"h264", "vp9", "rv10", "rv20", *_MPEG})
-WITH_QUANTISERS = WITH_PARAMETERS | {"mjpeg"}  # codecs whose pictures or packets have them
-PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gives its quantisers
+# codecs whose pictures or packets have them
+WITH_QUANTISERS = WITH_PARAMETERS | {"mjpeg"}
+# options of a decoder that gives its quantisers
+PARAMETERS = {"export_side_data": "venc_params"}
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
 # clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits per pixel.
 CODED = 1.5
 LEAST_SIGMA = 1.0  # the network removes no less
 # Bits of another codec that one of H.264 is worth, at the same PSNR of clips behind real encoders
-EFFICIENCY = {"h264": 1.0, "hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8, "vp8": 0.8}
-EFFICIENCY |= dict.fromkeys(("rv10", "rv20", "theora"), 0.5) | {"dvvideo": 0.2, "asv1": 0.2, "dirac": 0.15}
-EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd", "svq1", "asv2", "speedhq", "jpeg2000", "cfhd"), 0.3)
-EFFICIENCY |= {"cinepak": 0.1, "dxv": 0.08, "hap": 0.08, "msvideo1": 0.07, "rpza": 0.03, "roq": 0.02}
+EFFICIENCY = {
+    "h264": 1.0,
+    "hevc": 1.5,
+    "vp9": 1.5,
+    "av1": 2.0,
+    "mpeg2video": 0.6,
+    "mpeg4": 0.8,
+    "vp8": 0.8,
+}
+EFFICIENCY |= dict.fromkeys(("rv10", "rv20", "theora"), 0.5) | {
+    "dvvideo": 0.2,
+    "asv1": 0.2,
+    "dirac": 0.15,
+}
+EFFICIENCY |= dict.fromkeys(
+    ("mjpeg", "prores", "dnxhd", "svq1", "asv2", "speedhq", "jpeg2000", "cfhd"), 0.3
+)
+EFFICIENCY |= {
+    "cinepak": 0.1,
+    "dxv": 0.08,
+    "hap": 0.08,
+    "msvideo1": 0.07,
+    "rpza": 0.03,
+    "roq": 0.02,
+}
 UNKNOWN_EFFICIENCY = 0.5  # of others, older ones for the most part
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
 _TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
@@ -45,16 +78,58 @@ _FRAME_HEADERS = range(0xFFC0, 0xFFC3)  # markers of a JPEG's size and component
 # Of a step, by which a restored coefficient of a block may differ from the decoded one, and the sigma of
 # frames within this over that of others
 WITHIN, STRONGER = 0.3, 1.5
-LOW_FREQUENCIES = 10  # entries of a JPEG's table, in zigzag order; higher ones are mostly rounded to 0
-_VP9_PARAMETERS, _H264_PARAMETERS, _MPEG2_PARAMETERS = 0, 1, 2  # types of encoding parameters
+# entries of a JPEG's table, in zigzag order; higher ones are mostly rounded to 0
+LOW_FREQUENCIES = 10
+# types of encoding parameters
+_VP9_PARAMETERS, _H264_PARAMETERS, _MPEG2_PARAMETERS = 0, 1, 2
 _PARAMETERS_HEAD = struct.Struct("=I4xQQ2i8i")  # AVVideoEncParams
 _BLOCK_NUMBERS = 5  # numbers of a block of it, of which the last is the delta
 # Chroma's quantiser of H.264 from luma's, for 30 to 51 (ITU-T H.264, table 8-15)
-_H264_CHROMA = (29, 30, 31, 32, 32, 33, 34, 34, 35, 35, 36, 36, 37, 37, 37, 38, 38, 38, 39, 39, 39, 39)
+_H264_CHROMA = (
+    29,
+    30,
+    31,
+    32,
+    32,
+    33,
+    34,
+    34,
+    35,
+    35,
+    36,
+    36,
+    37,
+    37,
+    37,
+    38,
+    38,
+    38,
+    39,
+    39,
+    39,
+    39,
+)
 # The step of AC coefficients of VP9 in eighths by quantiser index (VP9 bitstream specification, 8.6.1), at
 # some, between which its logarithm is about linear
 _VP9_INDEX = (0, 20, 50, 96, 121, 137, 150, 160, 169, 176, 188, 198, 210, 219, 235, 255)
-_VP9_STEP = (4, 27, 57, 104, 155, 203, 255, 305, 359, 408, 510, 615, 771, 915, 1243, 1828)
+_VP9_STEP = (
+    4,
+    27,
+    57,
+    104,
+    155,
+    203,
+    255,
+    305,
+    359,
+    408,
+    510,
+    615,
+    771,
+    915,
+    1243,
+    1828,
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +175,10 @@ FITS = {  # by codec
 
 def _loss(kind: str, *steps: float) -> Loss:
     """Return the loss by steps of the quantisers of luma and chroma."""
-    sigmas = (_sigma(ROUNDING * step, *fit) for fit, step in zip(FITS[kind], steps, strict=True))
+    sigmas = (
+        _sigma(ROUNDING * step, *fit)
+        for fit, step in zip(FITS[kind], steps, strict=True)
+    )
     return Loss(*sigmas)
 
 
@@ -110,7 +188,8 @@ def _sigma(error: float, factor: float, power: float, least: float) -> float:
 
 def loss_of(picture: VideoFrame, video: VideoInfo) -> Loss | None:
     """Return the loss of a picture of `video` by its encoding parameters; None without them."""
-    if video.codec not in WITH_PARAMETERS:  # PyAV frees the names of a PNG's profile twice
+    # PyAV frees the names of a PNG's profile twice
+    if video.codec not in WITH_PARAMETERS:
         return None
     try:
         # not `picture.side_data`: the picture would keep it, and it keeps the picture
@@ -129,7 +208,9 @@ def loss_by_parameters(data: bytes, depth: int) -> Loss | None:
     # the quantiser of the frame, changed by the mean of its blocks
     mean = float(quantiser)
     if count:
-        blocks = np.frombuffer(data, np.uint8, count * size, offset).reshape(count, size)
+        blocks = np.frombuffer(data, np.uint8, count * size, offset).reshape(
+            count, size
+        )
         numbers = blocks[:, : 4 * _BLOCK_NUMBERS].copy().view(np.int32)
         mean += float(numbers[:, -1].mean())
     # each codec has a scale of its own
@@ -137,7 +218,9 @@ def loss_by_parameters(data: bytes, depth: int) -> Loss | None:
         scale = 2.0 ** (8 - depth)
         deeper = 6 * (depth - 8)  # what deeper samples add to both quantisers
         chroma = mean + deltas[3] - deeper  # deltas: DC and AC of Y, U, V
-        chroma = float(np.interp(chroma, range(30, 52), _H264_CHROMA, left=chroma)) + deeper
+        chroma = (
+            float(np.interp(chroma, range(30, 52), _H264_CHROMA, left=chroma)) + deeper
+        )
         return _loss("h264", scale * _h264_step(mean), scale * _h264_step(chroma))
     if kind == _MPEG2_PARAMETERS and mean > 0:
         return _loss("mpeg", mean, mean)
@@ -158,7 +241,8 @@ def _diagonal(place: int) -> tuple[int, int]:
     return row + column, row if (row + column) % 2 else column
 
 
-_ZIGZAG = np.array(sorted(range(64), key=_diagonal))  # place in rows of 8 of each entry of a table
+# place in rows of 8 of each entry of a table
+_ZIGZAG = np.array(sorted(range(64), key=_diagonal))
 
 
 class JpegPlane(NamedTuple):
@@ -183,9 +267,15 @@ def jpeg_planes(data: bytes) -> tuple[JpegPlane, ...]:
             tables[segment[0] & 15] = steps.reshape(8, 8)
             segment = segment[end:]
         if marker in _FRAME_HEADERS and len(segment) > 5:
-            entries = [segment[offset : offset + 3] for offset in range(6, 6 + 3 * segment[5], 3)]
+            entries = [
+                segment[offset : offset + 3]
+                for offset in range(6, 6 + 3 * segment[5], 3)
+            ]
             if all(len(entry) == 3 and entry[2] in tables for entry in entries):
-                return tuple(JpegPlane(entry[1] >> 4, entry[1] & 15, tables[entry[2]]) for entry in entries)
+                return tuple(
+                    JpegPlane(entry[1] >> 4, entry[1] & 15, tables[entry[2]])
+                    for entry in entries
+                )
     return ()
 
 
@@ -197,7 +287,9 @@ def loss_by_tables(planes: tuple[JpegPlane, ...]) -> Loss:
     return _loss("jpeg", steps[0], steps[min(1, len(steps) - 1)])
 
 
-def block_steps(planes: tuple[JpegPlane, ...], pixels: PixelFormat) -> tuple[NDArray[np.float32], ...]:
+def block_steps(
+    planes: tuple[JpegPlane, ...], pixels: PixelFormat
+) -> tuple[NDArray[np.float32], ...]:
     """Return the steps of each plane of a decoded JPEG, whose blocks of 8 x 8 samples begin at its corner;
     none if the decoder converted the colours or the subsampling.
     """
@@ -207,7 +299,11 @@ def block_steps(planes: tuple[JpegPlane, ...], pixels: PixelFormat) -> tuple[NDA
     # sampling factors grow from the coarsest plane, shifts from the finest
     across, down = pixels.chroma_width_shift, pixels.chroma_height_shift
     shifted = {(plane.across << across, plane.down << down) for plane in chroma}
-    return tuple(plane.steps for plane in planes) if shifted <= {(luma.across, luma.down)} else ()
+    return (
+        tuple(plane.steps for plane in planes)
+        if shifted <= {(luma.across, luma.down)}
+        else ()
+    )
 
 
 def bits_per_pixel(source: SourceInfo) -> float | None:
@@ -227,7 +323,11 @@ def loss_by_bits(source: SourceInfo) -> Loss:
     if bits is None:
         return NO_LOSS
     rule, efficiency = BIT_RULE, EFFICIENCY.get(codec, UNKNOWN_EFFICIENCY)
-    sigma = min(rule.sigma_at_a_bit * bits**rule.exponent, rule.most_at_h264 / efficiency, rule.most)
+    sigma = min(
+        rule.sigma_at_a_bit * bits**rule.exponent,
+        rule.most_at_h264 / efficiency,
+        rule.most,
+    )
     least = LEAST_SIGMA if efficiency >= 1 else rule.least
     return Loss(sigma, sigma) if sigma >= least else NO_LOSS
 

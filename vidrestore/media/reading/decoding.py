@@ -28,25 +28,35 @@ from vidrestore.media.formats.side_data import CAPTIONED, filtered, has_captions
 from vidrestore.media.formats.source import Y4M
 from vidrestore.media.reading.coding_loss import PARAMETERS, JpegPlane, jpeg_planes
 from vidrestore.media.reading.field_pictures import Weaver
-from vidrestore.media.reading.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
+from vidrestore.media.reading.probe import (
+    DECODER_OPTIONS,
+    open_input,
+    packets_of,
+    video_stream,
+)
 from vidrestore.media.reading.y4m import bytes_lacking
 from vidrestore.pixels.frames import VideoInfo
 
-_SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
+# seconds before the wanted time, tried in turn; then the start of the file
+_SEEK_BACK = (0, 2, 10, 40)
 
 _NEVER = -(1 << 63)
 # errors that FFmpeg logs although every picture is whole
 _HARMLESS = re.compile(
-    r"ext header missing, -?\d+ left"  # MS-MPEG-4: only a bit rate, which version 1 never has
-    r"|SEI type \d+ size \d+ truncated"  # H.264 and H.265: a message beside the pictures
+    # MS-MPEG-4: only a bit rate, which version 1 never has
+    r"ext header missing, -?\d+ left"
+    # H.264 and H.265: a message beside the pictures
+    r"|SEI type \d+ size \d+ truncated"
 )
 # names under which FFmpeg reads raw AV1, beside that of the format
 _OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_merge"})
 # decoders that may give the picture of a packet later
 _LATER = Capabilities.delay | Capabilities.frame_threads
-_EMPTY = 16  # bytes of a packet that may hold no picture; larger ones without a picture are damaged
+# bytes of a packet that may hold no picture; larger ones without a picture are damaged
+_EMPTY = 16
 _JPEG_RANGE = 2  # FFmpeg's number of the full range of samples
-_TURNED_ASPECT = Fraction(3, 2)  # change of the aspect from which a picture is taken for turned
+# change of the aspect from which a picture is taken for turned
+_TURNED_ASPECT = Fraction(3, 2)
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -80,7 +90,8 @@ class PacketClock:
     """
 
     def __init__(self) -> None:
-        self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
+        # where the clock was set back, and ticks moved since then
+        self.restarts: list[tuple[int, int]] = []
         self.mended: list[int] = []  # times made up for pictures whose own did not rise
         self._reached = self._before = _Reached()  # the latter without the last packet
         self._is_set_back = False  # whether it was at the last packet
@@ -115,7 +126,9 @@ class PacketClock:
         packet.pts, packet.dts = packet.pts + moved, packet.dts + moved
         self._recent.append(packet.pts)
         stop = packet.pts + max(1, packet.duration or 0)
-        self._reached = _Reached(latest, max(reached.pts, packet.pts), max(reached.stop, stop))
+        self._reached = _Reached(
+            latest, max(reached.pts, packet.pts), max(reached.stop, stop)
+        )
         return restart
 
 
@@ -139,7 +152,9 @@ class PictureTimes:
         if not self.video.by_order:
             return packet.dts if packet.pts is None else packet.pts
         # times that rise go to pictures in the order in which they are shown
-        rises = packet.pts is not None and (self._last is None or packet.pts > self._last)
+        rises = packet.pts is not None and (
+            self._last is None or packet.pts > self._last
+        )
         time = packet.pts if rises else packet.dts
         if time is not None:
             self._queue.append(time)
@@ -149,7 +164,11 @@ class PictureTimes:
     def assign(self, picture: VideoFrame) -> None:
         """Set a picture's pts; it stays None if the file has none."""
         if self.video.numbered:
-            picture.pts, picture.duration, picture.time_base = self._shown, 1, self.video.time_base
+            picture.pts, picture.duration, picture.time_base = (
+                self._shown,
+                1,
+                self.video.time_base,
+            )
             self._shown += 1
         elif self.video.by_order:
             # one picture per packet, so the n-th picture shown has the n-th time
@@ -162,28 +181,50 @@ class Decoding:
     """One pass over the video stream of `source`, which adds problems to `damage`."""
 
     def __init__(
-        self, source: str, video: VideoInfo, threads: int, damage: Damage, *, losses: bool, restarted: bool
+        self,
+        source: str,
+        video: VideoInfo,
+        threads: int,
+        damage: Damage,
+        *,
+        losses: bool,
+        restarted: bool,
     ) -> None:
-        self.source, self.video, self.threads, self.damage = source, video, threads, damage
+        self.source, self.video, self.threads, self.damage = (
+            source,
+            video,
+            threads,
+            damage,
+        )
         self.losses = losses  # whether pictures have their quantisers
-        self.restarted = restarted  # whether the clock is set back: only a read from the start has the times
+        # whether the clock is set back: only a read from the start has the times
+        self.restarted = restarted
         self.clock, self._times = PacketClock(), PictureTimes(video)
         self._count = PictureCount(video.codec)
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
-        self.reach = 0  # the end of the packets of an MP4 or MOV, or of an AVI that ends with empty ones
+        # the end of the packets of an MP4 or MOV, or of an AVI that ends with empty ones
+        self.reach = 0
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
         self.is_altered = any(video.crop)  # whether pictures are not as they are stored
-        self.changed_forms = 0  # pictures of another size or format than the first, which were made like it
-        self.changed_form: tuple[int, str] | None = None  # pts and form of the first of them
-        self.jpeg: tuple[JpegPlane, ...] = ()  # of the packet of the latest picture, if that is a JPEG
+        # pictures of another size or format than the first, which were made like it
+        self.changed_forms = 0
+        # pts and form of the first of them
+        self.changed_form: tuple[int, str] | None = None
+        # of the packet of the latest picture, if that is a JPEG
+        self.jpeg: tuple[JpegPlane, ...] = ()
         self._recording = True
-        self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
+        # pts of the packets that the demuxer marked corrupt
+        self._marked: list[int | None] = []
 
     def pictures(
-        self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
+        self,
+        start_pts: int | None = None,
+        stop_pts: int | None = None,
+        *,
+        around: int = 0,
     ) -> Generator[VideoFrame]:
         """Yield pictures, each with a pts; with `start_pts` exactly those of a full decode from there on.
 
@@ -196,7 +237,9 @@ class Decoding:
         with closing(self._pictures(start_pts, stop_pts, 2 * around + 1)) as fields:
             yield from Weaver(self.video, self.damage).frames(fields, start_pts)
 
-    def _pictures(self, start_pts: int | None, stop_pts: int | None, around: int) -> Generator[VideoFrame]:
+    def _pictures(
+        self, start_pts: int | None, stop_pts: int | None, around: int
+    ) -> Generator[VideoFrame]:
         # the picture after the span is decoded too: it ends the last one's duration
         after = 0
         with closing(self._every_picture(start_pts, around)) as pictures:
@@ -219,16 +262,24 @@ class Decoding:
         for pts in self._marked:
             self.damage.add(f"the packet with pts {pts} is marked corrupt")
 
-    def _every_picture(self, start_pts: int | None, around: int) -> Generator[VideoFrame]:
+    def _every_picture(
+        self, start_pts: int | None, around: int
+    ) -> Generator[VideoFrame]:
         try:
-            yield from self._ordered(self._pictures_from(start_pts, around, self.threads))
+            yield from self._ordered(
+                self._pictures_from(start_pts, around, self.threads)
+            )
         except _UndrainedError:
             self.damage.missing_frames += self._count.missing(finished=False)
             # one thread gives what the others held back
             resume_pts = start_pts if self._last is None else self._last + 1
-            yield from self._ordered(self._pictures_from(resume_pts, around if self._last is None else 0, 1))
+            yield from self._ordered(
+                self._pictures_from(resume_pts, around if self._last is None else 0, 1)
+            )
 
-    def _pictures_from(self, start_pts: int | None, around: int, threads: int) -> Generator[VideoFrame]:
+    def _pictures_from(
+        self, start_pts: int | None, around: int, threads: int
+    ) -> Generator[VideoFrame]:
         if start_pts is None:
             self._recording = True
             yield from self._decode(None, None, threads)
@@ -256,11 +307,17 @@ class Decoding:
     def _targets(self, start_pts: int) -> Iterator[int | None]:
         for back in () if self.restarted or self.video.by_order else _SEEK_BACK:
             target = start_pts - int(back / self.video.time_base)
-            if self.video.start is not None and target > self.video.start and not self.video.numbered:
+            if (
+                self.video.start is not None
+                and target > self.video.start
+                and not self.video.numbered
+            ):
                 yield target
         yield None
 
-    def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
+    def _decode(
+        self, target: int | None, floor: int | None, threads: int
+    ) -> Generator[VideoFrame]:
         self.clock, self._times = PacketClock(), PictureTimes(self.video)
         self._count = PictureCount(self.video.codec, floor)
         self._holes = None
@@ -275,7 +332,11 @@ class Decoding:
 
             # what its packets must be watched for, by the container
             stream = video_stream(container)
-            lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
+            lead = (
+                _lead(stream, self.video)
+                if container.format.name.startswith("mov")
+                else None
+            )
             # MP4 and MOV have times by their index
             follows = target is None and lead is None and not self.video.by_order
             if target is None and floor is None:
@@ -285,10 +346,16 @@ class Decoding:
 
             # the decoder; threads only where the errors of each can be told apart
             context = stream.codec_context
-            names = _OBU_READERS | {context.name, context.codec.canonical_name, container.format.name}
+            names = _OBU_READERS | {
+                context.name,
+                context.codec.canonical_name,
+                container.format.name,
+            }
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
-                context.options = DECODER_OPTIONS | {"log_level_offset": str(-self._errors.mark)}
+                context.options = DECODER_OPTIONS | {
+                    "log_level_offset": str(-self._errors.mark)
+                }
                 if self.losses:
                     context.options |= PARAMETERS
                 # Never SLICE: with slice threads, damaged frames are not marked as such.
@@ -296,18 +363,29 @@ class Decoding:
                 context.thread_count = threads
                 try:
                     # packets, pictures, and times that rise
-                    packets = self._read(_packets(container, stream, target, self._complain), lead, follows)
+                    packets = self._read(
+                        _packets(container, stream, target, self._complain),
+                        lead,
+                        follows,
+                    )
                     pictures = self._decode_packets(packets, stream, target is not None)
                     yield from self._mended(pictures) if target is None else pictures
                     # fields with packets of their own aren't pictures to wait for
-                    if threads != 1 and self._count.pending and self._count.missing(finished=True):
+                    if (
+                        threads != 1
+                        and self._count.pending
+                        and self._count.missing(finished=True)
+                    ):
                         raise _UndrainedError
                 finally:
                     # Wait for the decoder's threads: closing holds the GIL, which they may need to log.
                     context.flush_buffers()
 
     def _read(
-        self, packets: Iterator[Packet[VideoStream] | None], lead: int | None, follows: bool
+        self,
+        packets: Iterator[Packet[VideoStream] | None],
+        lead: int | None,
+        follows: bool,
     ) -> Iterator[Packet[VideoStream] | None]:
         while True:
             with self._errors.calling():
@@ -332,7 +410,10 @@ class Decoding:
             yield packet
 
     def _decode_packets(
-        self, packets: Iterator[Packet[VideoStream] | None], stream: VideoStream, sought: bool
+        self,
+        packets: Iterator[Packet[VideoStream] | None],
+        stream: VideoStream,
+        sought: bool,
     ) -> Iterator[VideoFrame]:
         first_key = None
         # behind a jump, pictures count from the first key frame on
@@ -348,11 +429,17 @@ class Decoding:
                 if first_key is None or _pts(picture) >= first_key:
                     yield picture
 
-    def _decode_packet(self, packet: Packet[VideoStream] | None, stream: VideoStream) -> list[VideoFrame]:
+    def _decode_packet(
+        self, packet: Packet[VideoStream] | None, stream: VideoStream
+    ) -> list[VideoFrame]:
         due: int | None = None
         # record the packet, and the time at which its picture is due
         if packet is not None:
-            if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
+            if (
+                packet.is_corrupt
+                and self._recording
+                and len(self._marked) < MESSAGES_KEPT
+            ):
                 self._marked.append(packet.pts)
             if not _is_hidden(self.video.codec, packet):
                 due = self._times.due(packet)
@@ -362,12 +449,20 @@ class Decoding:
             with self._errors.calling():
                 pictures = stream.codec_context.decode(packet)
         except av.error.FFmpegError as error:
-            where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
+            where = (
+                "at the end"
+                if packet is None
+                else f"in the packet with pts {packet.pts}"
+            )
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
             return []
 
         has_delay = stream.codec_context.codec.capabilities & _LATER
-        if packet and packet.size <= _EMPTY and not (pictures or has_delay or self.damage.found):
+        if (
+            packet
+            and packet.size <= _EMPTY
+            and not (pictures or has_delay or self.damage.found)
+        ):
             # the picture before stays, as in recordings of screens (TSCC)
             self._count.lacks_picture(due)
             self.reach = max(self.reach, (due or 0) + (packet.duration or 0))
@@ -414,7 +509,9 @@ class Decoding:
             next_picture = next(pictures, None)
             pts = _pts(picture)
             next_pts = None if next_picture is None else _pts(next_picture)
-            overtakes = last is not None and next_pts is not None and last < next_pts < pts
+            overtakes = (
+                last is not None and next_pts is not None and last < next_pts < pts
+            )
             wrong = overtakes or (last is not None and pts <= last)
             if wrong and not self.damage.found:
                 assert last is not None
@@ -459,7 +556,11 @@ class Decoding:
         if self.changed_form is None:
             return None
         pts, form = self.changed_form
-        count = f"{self.changed_forms} frames are" if self.changed_forms > 1 else "1 frame is"
+        count = (
+            f"{self.changed_forms} frames are"
+            if self.changed_forms > 1
+            else "1 frame is"
+        )
         place = f"{form}, at {float(pts * self.video.time_base):.3f} s"
         return f"{count} of another size or format (first {place}); made like the first, {_form(self.video)}"
 
@@ -468,13 +569,17 @@ class Decoding:
             self.damage.add(message.strip())
 
 
-def _scaling(picture: VideoFrame, size: tuple[int, int], video: VideoInfo) -> list[tuple[str, str]]:
+def _scaling(
+    picture: VideoFrame, size: tuple[int, int], video: VideoInfo
+) -> list[tuple[str, str]]:
     """Return the filters that give a picture another size and the pixel format of `video`. Pixels have
     another shape then, as in adaptive streaming; but a picture that was turned by a quarter gets bars.
     """
     # ranges are named, or the filter would take those of the first picture
     words = {True: "full", False: "limited"}
-    is_full = picture.color_range == _JPEG_RANGE or picture.format.name.startswith("yuvj")
+    is_full = picture.color_range == _JPEG_RANGE or picture.format.name.startswith(
+        "yuvj"
+    )
     before, after = words[is_full], words[video.colour.range == _JPEG_RANGE]
     options = "{}:{}:interl=-1:in_range={}:out_range={}".format(*size, before, after)
     turned = Fraction(picture.width * size[1], picture.height * size[0])
@@ -486,7 +591,9 @@ def _scaling(picture: VideoFrame, size: tuple[int, int], video: VideoInfo) -> li
 
 
 def _form(pictures: VideoFrame | VideoInfo) -> str:
-    format = pictures.pix_fmt if isinstance(pictures, VideoInfo) else pictures.format.name
+    format = (
+        pictures.pix_fmt if isinstance(pictures, VideoInfo) else pictures.format.name
+    )
     return f"{pictures.width}x{pictures.height} in {format}"
 
 
@@ -512,7 +619,9 @@ def _is_hidden(codec: str, packet: Packet[VideoStream]) -> bool:
         starts = [*accumulate(sizes, initial=0)][:-1]
     firsts = (data[start] for start in starts if start < len(data))
     # it is shown, or shows an earlier one; profile 3 has a bit more before these two
-    return not any((first if first >> 4 & 3 == 3 else first >> 1) & 0b101 for first in firsts)
+    return not any(
+        (first if first >> 4 & 3 == 3 else first >> 1) & 0b101 for first in firsts
+    )
 
 
 def _packets_up_to_empty(path: str, number: int) -> int:
@@ -522,19 +631,28 @@ def _packets_up_to_empty(path: str, number: int) -> int:
         # entries of 16 bytes: the stream, flags, place and size
         _, name, index = file.read().rpartition(b"idx1")
     length = int.from_bytes(index[:4], "little") if name else 0
-    entries = [index[offset : offset + 16] for offset in range(4, min(4 + length, len(index) - 15), 16)]
+    entries = [
+        index[offset : offset + 16]
+        for offset in range(4, min(4 + length, len(index) - 15), 16)
+    ]
     sizes = [entry[12:16] for entry in entries if entry[:3] == b"%02dd" % number]
     return len(sizes) if sizes and not any(sizes[-1]) else 0
 
 
 def _lead(stream: VideoStream, video: VideoInfo) -> int:
     """Return how many ticks before the first picture is shown an MP4 or MOV begins to be decoded."""
-    first = next((entry.timestamp for entry in stream.index_entries if not entry.is_discard), None)
+    first = next(
+        (entry.timestamp for entry in stream.index_entries if not entry.is_discard),
+        None,
+    )
     return 0 if first is None or video.start is None else video.start - first
 
 
 def _packets(
-    container: InputContainer, stream: VideoStream, target: int | None, complain: Callable[[str], None]
+    container: InputContainer,
+    stream: VideoStream,
+    target: int | None,
+    complain: Callable[[str], None],
 ) -> Iterator[Packet[VideoStream] | None]:
     """Yield the stream's packets from the key frame before `target`, then None, which flushes the decoder."""
     # other streams aren't demuxed
@@ -543,17 +661,24 @@ def _packets(
             other.discard = Discard.all
 
     def late() -> None:
-        complain(f"{container.format.name}: a stream begins within the file and is left out")
+        complain(
+            f"{container.format.name}: a stream begins within the file and is left out"
+        )
 
     try:
         if target is not None:
             container.seek(target, stream=stream)
         last = None
         for packet in packets_of(container, stream, late):
-            if packet.size:  # an empty packet (AVI's way to repeat a frame) would end the decoding
+            # an empty packet (AVI's way to repeat a frame) would end the decoding
+            if packet.size:
                 last = packet
                 yield packet
-        if last and container.format.name == Y4M and (lacking := bytes_lacking(last, container.size)):
+        if (
+            last
+            and container.format.name == Y4M
+            and (lacking := bytes_lacking(last, container.size))
+        ):
             complain(f"the file is cut short: {lacking} bytes of it are missing")
     except av.error.FFmpegError as error:
         complain(f"{container.format.name}: {error.strerror}; reading ends there")

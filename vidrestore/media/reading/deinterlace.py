@@ -30,10 +30,15 @@ from vidrestore.media.formats.pixel_formats import layout_of, planes_of
 from vidrestore.media.reading.scan import CYCLE, MATCHED, TAPE_REACH, Scan
 from vidrestore.pixels.frames import VideoInfo
 
-Whole: TypeAlias = tuple[VideoFrame, int | None]  # a whole frame and its `Frame.real_rows`
-Filtered: TypeAlias = tuple[VideoFrame, VideoFrame]  # a result and the picture that it is of
+# a whole frame and its `Frame.real_rows`
+Whole: TypeAlias = tuple[VideoFrame, int | None]
+# a result and the picture that it is of
+Filtered: TypeAlias = tuple[VideoFrame, VideoFrame]
 
-FILTERS = {"bwdif": "mode={}:parity=auto:deint=all", "fieldmatch": "order=auto:combmatch=full"}
+FILTERS = {
+    "bwdif": "mode={}:parity=auto:deint=all",
+    "fieldmatch": "order=auto:combmatch=full",
+}
 AROUND = 1 + TAPE_REACH  # pictures before and after those wanted, on which they depend
 
 
@@ -46,7 +51,13 @@ class Deinterlacer:
     second: VideoFrame | None = None
 
     def __init__(
-        self, source: str, video: VideoInfo, scan: Scan, *, fields: bool = False, fill: bool = True
+        self,
+        source: str,
+        video: VideoInfo,
+        scan: Scan,
+        *,
+        fields: bool = False,
+        fill: bool = True,
     ) -> None:
         self.video, self.scan, self.fields = video, scan, fields
         self._is_tape = fill and scan.kind == "fields"
@@ -60,7 +71,9 @@ class Deinterlacer:
         from vidrestore.media.reading.tape_fields import DropoutFilter  # loads torch
 
         order = scan.order or video.marked_order or video.unmarked_order
-        self._tape = DropoutFilter(video.format, int(order == "bff"), self._is_interlaced)
+        self._tape = DropoutFilter(
+            video.format, int(order == "bff"), self._is_interlaced
+        )
 
     def _try(self, source: str) -> None:
         """Filter two blank pictures: libavfilter silently converts formats that it doesn't support."""
@@ -72,7 +85,9 @@ class Deinterlacer:
             result, _ = next(self._filtered(blank, "bwdif"))
         except av.error.FFmpegError:
             small = f"{source}: {size[0]}x{size[1]} is too small to deinterlace {self.video.pix_fmt}"
-            raise MediaError(f"{small}; `scan=progressive` leaves it as it is") from None
+            raise MediaError(
+                f"{small}; `scan=progressive` leaves it as it is"
+            ) from None
         if layout_of(result.format.name).format != self.video.format:
             raise MediaError(
                 f"{source}: {self.video.pix_fmt} can't be deinterlaced without a loss; convert it first, "
@@ -86,7 +101,9 @@ class Deinterlacer:
                 "-c:v ffv1 -c:a copy OUT.mkv"
             )
 
-    def stored_span(self, start: int | None, stop: int | None) -> tuple[int | None, int | None]:
+    def stored_span(
+        self, start: int | None, stop: int | None
+    ) -> tuple[int | None, int | None]:
         """Return the part of the stream, in its ticks, that pictures with start <= pts < stop come from; of
         film, with the other frames of their cycles.
         """
@@ -98,7 +115,9 @@ class Deinterlacer:
         """Yield the pictures as whole frames, each with its `Frame.real_rows`."""
         self._tape = copy(self._tape)  # other copies of this object may be in use
         with closing(pictures):
-            frames = self._deinterlaced(self._tape.pictures(pictures) if self._is_tape else pictures)
+            frames = self._deinterlaced(
+                self._tape.pictures(pictures) if self._is_tape else pictures
+            )
             yield from self._film(frames) if self.scan.kind == "film" else frames
 
     def dropouts(self, pts: int) -> int:
@@ -149,14 +168,22 @@ class Deinterlacer:
         if self.fields:
             yield second, _real_rows(second, source)
 
-    def _filtered(self, pictures: Iterable[VideoFrame], name: str) -> Iterator[Filtered]:
+    def _filtered(
+        self, pictures: Iterable[VideoFrame], name: str
+    ) -> Iterator[Filtered]:
         """Yield the results of a filter, each with the picture that it is of; of video one for each field."""
         video, graph = self.video, Graph()
         stored = VideoFormat(video.pix_fmt, video.width, video.height)
-        shape: dict[str, Any] = {"width": video.width, "height": video.height, "format": stored}
+        shape: dict[str, Any] = {
+            "width": video.width,
+            "height": video.height,
+            "format": stored,
+        }
         nodes = [graph.add_buffer(**shape, time_base=video.time_base)]
         nodes += [graph.add("setfield", self.scan.order)] if self.scan.order else []
-        count, mode = (2, "send_field") if self.scan.kind == "fields" else (1, "send_frame")
+        count, mode = (
+            (2, "send_field") if self.scan.kind == "fields" else (1, "send_frame")
+        )
         nodes += [graph.add(name, FILTERS[name].format(mode)), graph.add("buffersink")]
         graph.link_nodes(*nodes).configure()
         sources: deque[VideoFrame] = deque()
@@ -172,7 +199,9 @@ class Deinterlacer:
 
     def _cycle(self, pts: int) -> int:
         """Return the number of the cycle of five frames that a time lies in, counted from the first frame."""
-        return int(((pts - (self.video.start or 0)) / self._frame + Fraction(1, 2)) // CYCLE)
+        return int(
+            ((pts - (self.video.start or 0)) / self._frame + Fraction(1, 2)) // CYCLE
+        )
 
     def _film(self, frames: Iterator[Whole]) -> Iterator[Whole]:
         """Yield the frames of film: in each whole cycle the one most like that before it is left out, and the
@@ -181,11 +210,20 @@ class Deinterlacer:
         groups = groupby(frames, lambda frame: self._cycle(frame[0].pts or 0))
         cycles = ((number, list(group)) for number, group in groups)
         before: list[Whole] = []
-        for (number, cycle), (next_number, next_cycle) in pairwise(chain(cycles, [(-1, [])])):
+        for (number, cycle), (next_number, next_cycle) in pairwise(
+            chain(cycles, [(-1, [])])
+        ):
             start, last = cycle[0][0].pts or 0, cycle[-1:]
             is_next = next_number == number + 1
-            end = next_cycle[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
-            if len(cycle) >= CYCLE and sum(rows is None for _, rows in cycle) > CYCLE / 2:
+            end = (
+                next_cycle[0][0].pts or 0
+                if is_next
+                else round(start + len(cycle) * self._frame)
+            )
+            if (
+                len(cycle) >= CYCLE
+                and sum(rows is None for _, rows in cycle) > CYCLE / 2
+            ):
                 del cycle[_repetition(before + cycle) - len(before)]
             length = self.ticks * (end - start)
             for index, (picture, rows) in enumerate(cycle):
@@ -198,13 +236,17 @@ class Deinterlacer:
 def _repetition(frames: list[Whole]) -> int:
     """Return the index, from the second frame on, of the one with the least change from that before it."""
     lumas = [planes_of(picture)[0][:, ::2].astype(np.int16) for picture, _ in frames]
-    return 1 + int(np.argmin([np.abs(after - before).mean() for before, after in pairwise(lumas)]))
+    return 1 + int(
+        np.argmin([np.abs(after - before).mean() for before, after in pairwise(lumas)])
+    )
 
 
 def _real_rows(result: VideoFrame, source: VideoFrame) -> int | None:
     """Return the parity of the rows that are those of the source; None if all or none are."""
     luma, source_luma = planes_of(result)[0], planes_of(source)[0]
-    even, odd = (np.array_equal(luma[parity::2], source_luma[parity::2]) for parity in (0, 1))
+    even, odd = (
+        np.array_equal(luma[parity::2], source_luma[parity::2]) for parity in (0, 1)
+    )
     return None if even == odd else int(odd)
 
 

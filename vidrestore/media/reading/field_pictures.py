@@ -21,19 +21,30 @@ class Weaver:
 
     def __init__(self, video: VideoInfo, damage: Damage) -> None:
         self.video, self.damage = video, damage
-        first, mark = ("bottom", "BOTTOMFIRST") if video.marked_order == "bff" else ("top", "TOPFIRST")
-        self._early = self._graph("select", f"eq(interlace_type,{mark})")  # PyAV doesn't have the mark
+        first, mark = (
+            ("bottom", "BOTTOMFIRST")
+            if video.marked_order == "bff"
+            else ("top", "TOPFIRST")
+        )
+        # PyAV doesn't have the mark
+        self._early = self._graph("select", f"eq(interlace_type,{mark})")
         self._weave = self._graph("weave", f"first_field={first}")
 
     def _graph(self, name: str, options: str) -> Graph:
         video, graph = self.video, Graph()
         width, height = video.width, video.height // 2
         stored = VideoFormat(video.pix_fmt, width, height)
-        source = graph.add_buffer(width=width, height=height, format=stored, time_base=video.time_base)
-        graph.link_nodes(source, graph.add(name, options), graph.add("buffersink")).configure()
+        source = graph.add_buffer(
+            width=width, height=height, format=stored, time_base=video.time_base
+        )
+        graph.link_nodes(
+            source, graph.add(name, options), graph.add("buffersink")
+        ).configure()
         return graph
 
-    def frames(self, pictures: Iterator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
+    def frames(
+        self, pictures: Iterator[VideoFrame], start_pts: int | None
+    ) -> Generator[VideoFrame]:
         """Yield frames with the times of their earlier fields; from `start_pts` on, without a field before
         whose pair was not read.
         """
@@ -46,7 +57,11 @@ class Weaver:
                     yield self._woven(early, early)
                 early = picture
             else:
-                if early is not None or start_pts is None or cast("int", picture.pts) >= start_pts:
+                if (
+                    early is not None
+                    or start_pts is None
+                    or cast("int", picture.pts) >= start_pts
+                ):
                     yield self._woven(early or picture, picture)
                 early = None
         if early is not None:
@@ -65,7 +80,11 @@ class Weaver:
         for field in (early, late):
             self._weave.push(field)
         frame = cast("VideoFrame", self._weave.pull())
-        frame.pts, frame.duration, frame.time_base = early.pts, 2 * (late.duration or 0), self.video.time_base
+        frame.pts, frame.duration, frame.time_base = (
+            early.pts,
+            2 * (late.duration or 0),
+            self.video.time_base,
+        )
         if early.is_corrupt and not frame.is_corrupt:
             self.damage.corrupt_pts.append(cast("int", early.pts))
         return frame

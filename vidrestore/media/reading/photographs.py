@@ -31,11 +31,16 @@ def why_photographs(files: tuple[str, ...]) -> str | None:
     try:
         times = camera_times(files)
         if len(times) > PAIRS:
-            waits = [(after - before).total_seconds() for before, after in pairwise(times)]
-            is_even = min(waits) >= 0 and max(waits) <= EVEN_RATIO * min(waits) + EVEN_SLACK
+            waits = [
+                (after - before).total_seconds() for before, after in pairwise(times)
+            ]
+            is_even = (
+                min(waits) >= 0 and max(waits) <= EVEN_RATIO * min(waits) + EVEN_SLACK
+            )
             return None if is_even else "a camera took them at uneven times"
         return _by_content(files)
-    except (MediaError, OSError, ValueError):  # the latter for a time that there is none
+    # the latter for a time that there is none
+    except (MediaError, OSError, ValueError):
         return None
 
 
@@ -46,7 +51,9 @@ def camera_times(files: tuple[str, ...]) -> list[datetime]:
     texts = [_TIME.findall(read_notes(file).exif) for file in files[:TIMED]]
     if not all(texts):
         return []
-    return [datetime.strptime(min(times).decode(), "%Y:%m:%d %H:%M:%S") for times in texts]
+    return [
+        datetime.strptime(min(times).decode(), "%Y:%m:%d %H:%M:%S") for times in texts
+    ]
 
 
 def _by_content(files: tuple[str, ...]) -> str | None:
@@ -57,4 +64,8 @@ def _by_content(files: tuple[str, ...]) -> str | None:
         if one.shape != other.shape:
             return "they differ in size"
         changes.append(novelty(thumbnail(one), thumbnail(other)))
-    return "neighbours show different things" if changes and median(changes) > UNLIKE else None
+    return (
+        "neighbours show different things"
+        if changes and median(changes) > UNLIKE
+        else None
+    )

@@ -28,7 +28,14 @@ from vidrestore.media.formats.damage import Damage
 from vidrestore.media.formats.log import collect_errors
 from vidrestore.media.formats.pixel_formats import layout_of, planes_of
 from vidrestore.media.formats.side_data import filtered, matrix_in, read_side_data
-from vidrestore.media.formats.source import AVIF, HEIF, KINDS, NUMBERED_PICTURES, Pictures, kind_by_content
+from vidrestore.media.formats.source import (
+    AVIF,
+    HEIF,
+    KINDS,
+    NUMBERED_PICTURES,
+    Pictures,
+    kind_by_content,
+)
 from vidrestore.media.photos.heif import avif_losses, heif_frame
 from vidrestore.media.photos.photo_notes import (
     EDITORS,
@@ -41,18 +48,27 @@ from vidrestore.media.photos.photo_notes import (
     unreadable,
 )
 from vidrestore.media.reading.coding_loss import JpegPlane, jpeg_planes
-from vidrestore.media.reading.probe import DECODER_OPTIONS, SourceInfo, StreamInfo, check_size, describe_video
+from vidrestore.media.reading.probe import (
+    DECODER_OPTIONS,
+    SourceInfo,
+    StreamInfo,
+    check_size,
+    describe_video,
+)
 from vidrestore.pixels.frames import ColourTags, VideoInfo
 
 READABLE_SUFFIXES = tuple(KINDS)
-JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes before them have up to 64 KB each
+# bytes that nearly always hold a JPEG's tables: notes before them have up to 64 KB each
+JPEG_HEAD = 1 << 18
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
 # their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
 _SCANS = ("tiff_pipe", "bmp_pipe")
 # FFmpeg's names of tags of a TIFF -> as side data is called
 _TIFF_NOTES = {
-    **dict.fromkeys(("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF),
+    **dict.fromkeys(
+        ("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF
+    ),
     **dict.fromkeys(("0x02BC", "0x83BB"), EDITORS),
 }
 NOTES = ("EXIF", "APP fields")  # by FFmpeg's names
@@ -74,21 +90,28 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         video = replace(video, sample_aspect_ratio=1 / video.sample_aspect_ratio)
     count = len(pictures.files)
     # times count pictures, as they have none of their own
-    video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
+    video = replace(
+        video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0
+    )
     video = replace(video, duration=count, interlaced=False, unmarked_order=None)
     # notes that no output can hold, so that the user is warned
     notes = video.side_data | (read_notes(path).kinds & {TEXTS})
     notes |= {EDITORS} if has_editors_notes(path) else frozenset()
-    if kind_by_content(path) == HEIF:  # it was opened as a TIFF, which has neither its codec nor its notes
+    # it was opened as a TIFF, which has neither its codec nor its notes
+    if kind_by_content(path) == HEIF:
         video = replace(video, codec="hevc")
         notes = notes - {EXIF} | read_notes(path).kinds
     elif kind_by_content(path) == AVIF:
         notes = notes | avif_losses(path)
     elif kind == "tiff_pipe":  # FFmpeg calls all tags of a TIFF EXIF, even its size
-        notes = notes - {EXIF} | {_TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES}
+        notes = notes - {EXIF} | {
+            _TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES
+        }
     video = replace(video, side_data=notes)
     stream = StreamInfo(video.index, "video", video.codec)
-    return SourceInfo(pictures.source, NUMBERED_PICTURES, video, (stream,), duration=count / rate)
+    return SourceInfo(
+        pictures.source, NUMBERED_PICTURES, video, (stream,), duration=count / rate
+    )
 
 
 class PictureDecoding:
@@ -99,16 +122,35 @@ class PictureDecoding:
     jpeg: tuple[JpegPlane, ...] = ()  # of the latest picture, if that is a JPEG
     is_altered = False  # whether that picture is not as it is stored
 
-    def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
-        self.source, self.info, self.damage, self.losses = pictures, info, damage, losses
+    def __init__(
+        self,
+        pictures: Pictures,
+        info: SourceInfo,
+        damage: Damage,
+        *,
+        losses: bool = False,
+    ) -> None:
+        self.source, self.info, self.damage, self.losses = (
+            pictures,
+            info,
+            damage,
+            losses,
+        )
 
     def pictures(
-        self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
+        self,
+        start_pts: int | None = None,
+        stop_pts: int | None = None,
+        *,
+        around: int = 0,
     ) -> Generator[VideoFrame]:
         """Yield the pictures with start <= pts < stop and the one after, and as many `around`."""
         files, video = self.source.files, self.info.video
         first = max(0, (start_pts or 0) - around)
-        for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1 + around, len(files))):
+        for pts in range(
+            first,
+            len(files) if stop_pts is None else min(stop_pts + 1 + around, len(files)),
+        ):
             with _open_whole_picture(files[pts]) as container:
                 stored = _first(container, files[pts], video.pix_fmt)
                 frame = _upright(container.streams.video[0], stored)
@@ -123,7 +165,10 @@ class PictureDecoding:
                 if self.losses:
                     self.jpeg = jpeg_planes(data[:JPEG_HEAD])
             # all as the first, or the next step would take parts of pictures for others
-            shape, first_shape = _shape(frame, frame.format.name), _shape(video, video.pix_fmt)
+            shape, first_shape = (
+                _shape(frame, frame.format.name),
+                _shape(video, video.pix_fmt),
+            )
             if shape != first_shape:
                 raise MediaError(
                     f"{files[pts]}: {shape}, but the first picture is {first_shape}; all frames must be "
@@ -178,7 +223,9 @@ def _open_picture(path: str) -> Iterator[InputContainer]:
             yield container
     except (OSError, IndexError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise MediaError(f"{path}: can't be read as a picture ({reason}); replace it") from error
+        raise MediaError(
+            f"{path}: can't be read as a picture ({reason}); replace it"
+        ) from error
 
 
 def _first(container: InputContainer, path: str, pix_fmt: str = "") -> VideoFrame:
@@ -189,15 +236,22 @@ def _first(container: InputContainer, path: str, pix_fmt: str = "") -> VideoFram
     kind = container.format.name
     name = frame.format.name
     stream = container.streams.video[0]
-    if kind == "jpeg_pipe" and any(part.is_alpha for part in frame.format.components):  # the fourth is black
-        raise MediaError(f"{path}: its colours are those of print, CMYK; convert it to RGB first")
+    # the fourth is black
+    if kind == "jpeg_pipe" and any(part.is_alpha for part in frame.format.components):
+        raise MediaError(
+            f"{path}: its colours are those of print, CMYK; convert it to RGB first"
+        )
     # FFmpeg calls the order of a PNG's pixels interlaced
     if frame.interlaced_frame:  # the order of a PNG's pixels, not fields
         frame = filtered(stream, frame, ("setfield", "mode=prog"))
     if name == "pal8" or (kind == "webp_pipe" and name == "argb"):
         *colours, alpha = np.moveaxis(frame.to_ndarray(format="rgba"), -1, 0)
         # a scan of few grey levels has a palette
-        is_grey = kind in _SCANS and pix_fmt in ("", "gray") and all((colours[0] == c).all() for c in colours)
+        is_grey = (
+            kind in _SCANS
+            and pix_fmt in ("", "gray")
+            and all((colours[0] == c).all() for c in colours)
+        )
         opaque = "rgb24" if (alpha == 255).all() else "rgba"
         if is_grey and opaque == "rgb24":
             return filtered(stream, frame, ("format", "gbrp"), ("extractplanes", "g"))
@@ -219,7 +273,8 @@ def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
     a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
     filters = [("sidedata", f"mode=delete:type={Type.DISPLAYMATRIX.value}")]
     if is_turned := abs(a) < abs(c):
-        pix_fmt = re.sub("4(22|40|11)p", "444p", frame.format.name)  # chroma must stay as wide as it is high
+        # chroma must stay as wide as it is high
+        pix_fmt = re.sub("4(22|40|11)p", "444p", frame.format.name)
         filters += [("format", f"pix_fmts={pix_fmt}"), ("transpose", "dir=cclock_flip")]
     across, down = (c, b) if is_turned else (a, d)
     filters += [("hflip", "")] * (across < 0) + [("vflip", "")] * (down < 0)
@@ -231,13 +286,17 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Raises MediaError for a file that is not such a picture, by its name or by its content.
     """
-    luma, blue, red = _decoded(path).reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
+    luma, blue, red = (
+        _decoded(path).reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
+    )
     return luma, blue, red
 
 
 def read_luma(path: str) -> NDArray[np.uint8]:
     """Return the luma (height, width) of a picture. Raises MediaError as `read_picture` does."""
-    luma: NDArray[np.uint8] = np.asarray(_decoded(Path(path)).reformat(format="gray").to_ndarray(), np.uint8)
+    luma: NDArray[np.uint8] = np.asarray(
+        _decoded(Path(path)).reformat(format="gray").to_ndarray(), np.uint8
+    )
     return luma
 
 
@@ -257,7 +316,8 @@ def read_rgb(path: Path) -> NDArray[np.uint8]:
     pixels = layout_of(frame.format.name).format
     # the decoder's names of the ranges
     is_full = frame.format.name.startswith("yuvj") or frame.color_range == 2
-    tags = ColourTags(matrix=6, range=2 if is_full else 1, chroma_location=2)  # JFIF: BT.601, centred chroma
+    # JFIF: BT.601, centred chroma
+    tags = ColourTags(matrix=6, range=2 if is_full else 1, chroma_location=2)
     planes = planes_to_grey(planes_of(frame), pixels)
     rgb = yuv_to_rgb(planes, pixels, tags, frame.height)
     return rgb.mul_(255).round_().clamp_(0, 255).to(torch.uint8).numpy()
@@ -272,14 +332,22 @@ def png(picture: NDArray[np.uint8]) -> bytes:
 def encoded(encoder: str, frame: VideoFrame, **options: str) -> bytes:
     """Return a frame as a picture file in its own format."""
     context: Any = av.CodecContext.create(encoder, "w")
-    context.width, context.height, context.pix_fmt = frame.width, frame.height, frame.format.name
+    context.width, context.height, context.pix_fmt = (
+        frame.width,
+        frame.height,
+        frame.format.name,
+    )
     context.time_base, context.options = Fraction(1), options
-    return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
+    return b"".join(
+        bytes(packet) for packet in [*context.encode(frame), *context.encode(None)]
+    )
 
 
 def _decoded(path: Path) -> VideoFrame:
     if path.suffix.lower() not in KINDS:
-        raise MediaError(f"{path}: not a picture by its name; expected {', '.join(READABLE_SUFFIXES)}")
+        raise MediaError(
+            f"{path}: not a picture by its name; expected {', '.join(READABLE_SUFFIXES)}"
+        )
     with _open_picture(str(path)) as container:
         frame = next(container.decode(video=0), None)
     if frame is None:

@@ -53,13 +53,33 @@ _DEMUXERS = (
     "gif", "apng", "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf",
     "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
-_SOUNDS = (".mp3", ".wav", ".flac", ".aac", ".m4a", ".ogg", ".opus", ".wma", ".aiff", ".ac3", ".mka")
-_CHROMA_LOCATIONS = {"left": 1, "center": 2, "topleft": 3, "top": 4, "bottomleft": 5, "bottom": 6}
+_SOUNDS = (
+    ".mp3",
+    ".wav",
+    ".flac",
+    ".aac",
+    ".m4a",
+    ".ogg",
+    ".opus",
+    ".wma",
+    ".aiff",
+    ".ac3",
+    ".mka",
+)
+_CHROMA_LOCATIONS = {
+    "left": 1,
+    "center": 2,
+    "topleft": 3,
+    "top": 4,
+    "bottomleft": 5,
+    "bottom": 6,
+}
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
 _LOGGED_ORDERS = {"T": "tff", "B": "bff"}
 _DECRYPT = "decrypt it first, by the player or shop that it comes from"
-_STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # brands of HEIF
+# brands of HEIF
+_STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})
 # pixels: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
 MOST_TAGS = 4096  # most tags of a file, its streams and chapters; 300 are already many
@@ -71,7 +91,8 @@ _PROBED_FRAMES = 4  # enough to find a field flag quickly
 # Packets by which bits and rate are measured. More bytes than these few minutes have are needless: at so many
 # bits per pixel the quality is the best one.
 _MEASURED_PACKETS, _MEASURED_BYTES = 3000, 1 << 26
-_NOMINAL = 1.5  # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
+# a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
+_NOMINAL = 1.5
 _Sample = list[tuple[int | None, int]]  # time and size of packets
 _STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of posters
 
@@ -86,7 +107,8 @@ class StreamInfo:
     language: str | None = None
     title: str | None = None
     attached_picture: bool = False  # cover art, which FFmpeg stores as a video stream
-    unplaced: bool = False  # True for sound whose channels have no places, only a number, as in AVI
+    # True for sound whose channels have no places, only a number, as in AVI
+    unplaced: bool = False
 
     @property
     def role(self) -> str:
@@ -125,7 +147,9 @@ class SourceInfo:
     @property
     def pictures(self) -> Pictures | None:
         """The pictures that are its frames; None for a video."""
-        return Source(self.path).pictures if self.container == NUMBERED_PICTURES else None
+        return (
+            Source(self.path).pictures if self.container == NUMBERED_PICTURES else None
+        )
 
     @property
     def is_alone(self) -> bool:
@@ -159,7 +183,9 @@ def open_input(source: str, **settings: str) -> InputContainer:
 
     # open it, and say what is there instead of a video
     try:
-        container = av.open(f"file:{source}", "r", container_options=options, metadata_errors="replace")
+        container = av.open(
+            f"file:{source}", "r", container_options=options, metadata_errors="replace"
+        )
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:
@@ -210,12 +236,16 @@ def _unreadable(source: str, error: Exception) -> MediaError:
     else:  # that of a demuxer that isn't in `_DEMUXERS` is "invalid argument"
         reason = "" if isinstance(error, av.error.ArgumentError) else f" ({error})"
     expected = f"{unread}{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like"
-    return MediaError(f"{expected}; others may become one: ffmpeg -i IN -c:v ffv1 -c:a copy OUT.mkv")
+    return MediaError(
+        f"{expected}; others may become one: ffmpeg -i IN -c:v ffv1 -c:a copy OUT.mkv"
+    )
 
 
 def _check_tags(source: str, container: InputContainer) -> None:
     """Refuse too many tags: each is compared with all others when a file is opened; 20,000 took 20 s."""
-    tags = len(container.metadata) + sum(len(stream.metadata) for stream in container.streams)
+    tags = len(container.metadata) + sum(
+        len(stream.metadata) for stream in container.streams
+    )
     tags += sum(len(chapter["metadata"]) for chapter in container.chapters())
     if tags > MOST_TAGS:
         container.close()
@@ -229,12 +259,16 @@ def _check_file(source: str) -> None:
     if not os.path.exists(source):
         raise MediaError(f"{source}: no such file; check the path")
     if os.path.isdir(source):
-        raise MediaError(f"{source}: a folder, but a video file was expected; name a file in it")
+        raise MediaError(
+            f"{source}: a folder, but a video file was expected; name a file in it"
+        )
     if not os.path.isfile(source):
         odd = f"{source}: a pipe or device, but a file was expected"
         raise MediaError(f"{odd}: it is read more than once; pipe y4m into - instead")
     if os.path.getsize(source) == 0:
-        raise MediaError(f"{source}: the file is empty (0 bytes); copy or record it again")
+        raise MediaError(
+            f"{source}: the file is empty (0 bytes); copy or record it again"
+        )
 
 
 def video_stream(container: InputContainer) -> VideoStream:
@@ -245,10 +279,21 @@ def video_stream(container: InputContainer) -> VideoStream:
     streams = [stream for stream in container.streams.video if not is_attached(stream)]
     source = container.name.removeprefix("file:")
     if not streams:
-        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
-        pictures = " (a cover picture is not a video)" if container.streams.video else ""
-        raise MediaError(f"{source}: no video stream{pictures}; the file holds: {kinds}")
-    lengths = [_stated_length(stream) for stream in streams] if len(streams) > 1 else [Fraction(1)]
+        kinds = (
+            ", ".join(sorted({stream.type for stream in container.streams}))
+            or "nothing"
+        )
+        pictures = (
+            " (a cover picture is not a video)" if container.streams.video else ""
+        )
+        raise MediaError(
+            f"{source}: no video stream{pictures}; the file holds: {kinds}"
+        )
+    lengths = (
+        [_stated_length(stream) for stream in streams]
+        if len(streams) > 1
+        else [Fraction(1)]
+    )
     long_enough = [2 * length >= max(lengths) for length in lengths]
     main = streams[long_enough.index(True)]
     if main.codec_context is None:
@@ -293,7 +338,9 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
         frames = _first_frames(container, stream, packets, sample)
         if not frames:
             if encoding := unreadable_tracks(source).get(stream.index):
-                raise MediaError(f"{source}: the video is {encoding}, which FFmpeg can't undo; {_DECRYPT}")
+                raise MediaError(
+                    f"{source}: the video is {encoding}, which FFmpeg can't undo; {_DECRYPT}"
+                )
             raise MediaError(
                 f"{source}: the video stream has 0 frames that can be decoded; the file is empty or "
                 "damaged, record or copy it again"
@@ -320,23 +367,39 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
 
 
 def _with_rate(
-    source: str, video: VideoInfo, container: InputContainer, stream: VideoStream, fps: Fraction | None
+    source: str,
+    video: VideoInfo,
+    container: InputContainer,
+    stream: VideoStream,
+    fps: Fraction | None,
 ) -> VideoInfo:
     """Give a video from a container without times the rate that its own stream states, or `fps`."""
     # times are the container's, the stream's, or made up by a rate
     name = container.format.name
-    raw = name in _UNTIMED_CONTAINERS or (name == "mpegvideo" and video.codec == "mpeg1video")
+    raw = name in _UNTIMED_CONTAINERS or (
+        name == "mpegvideo" and video.codec == "mpeg1video"
+    )
     if fps is not None and not raw:
-        raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, remove the option")
+        raise OptionError(
+            f"`fps={fps}` is for pictures; a video has its own times, remove the option"
+        )
     if not container.format.flags & _NO_TIMES:
         return video
     rate = fps or (stream.guessed_rate if stream.codec_context.framerate else None)
     if not raw:  # the stream has times, but FFmpeg takes the average rate for 25
         return replace(video, rate=rate or video.rate, duration=None)
     if not rate:
-        raise MediaError(f"{source}: a raw stream that states no frame rate; give it by `fps`, such as 25")
+        raise MediaError(
+            f"{source}: a raw stream that states no frame rate; give it by `fps`, such as 25"
+        )
     return replace(
-        video, rate=rate, base_rate=rate, time_base=1 / rate, start=0, duration=None, numbered=True
+        video,
+        rate=rate,
+        base_rate=rate,
+        time_base=1 / rate,
+        start=0,
+        duration=None,
+        numbered=True,
     )
 
 
@@ -344,11 +407,16 @@ def _are_fields(stream: VideoStream, frames: list[VideoFrame]) -> bool:
     """Return True for pictures of one field each, of which FFmpeg weaves those of other codecs: marked as
     interlaced, with the top field and the bottom field first by turns.
     """
-    if stream.codec_context.codec.canonical_name != "hevc" or not frames[0].interlaced_frame:
+    if (
+        stream.codec_context.codec.canonical_name != "hevc"
+        or not frames[0].interlaced_frame
+    ):
         return False
     # marks of both orders by turns, in one sequence
     marks = [_log_value(stream, frame, "i") for frame in frames]
-    return len(marks) > 1 and all({*pair} == {*_LOGGED_ORDERS} for pair in pairwise(marks))
+    return len(marks) > 1 and all(
+        {*pair} == {*_LOGGED_ORDERS} for pair in pairwise(marks)
+    )
 
 
 def _of_woven(video: VideoInfo) -> VideoInfo:
@@ -377,7 +445,9 @@ def check_size(source: str, stream: VideoStream) -> None:
 
 
 def packets_of(
-    container: InputContainer, streams: Any = None, late: Callable[[], None] = lambda: None
+    container: InputContainer,
+    streams: Any = None,
+    late: Callable[[], None] = lambda: None,
 ) -> Iterator[Packet[Any]]:
     """Yield packets as `demux` does, without those of streams that begin within the file, at which PyAV 18
     raises IndexError; `late` is called for each of them.
@@ -419,7 +489,10 @@ def _first_frames(
 
 
 def _with_bits(
-    video: VideoInfo, stream: VideoStream, packets: Iterator[Packet[Any]], sample: _Sample
+    video: VideoInfo,
+    stream: VideoStream,
+    packets: Iterator[Packet[Any]],
+    sample: _Sample,
 ) -> VideoInfo:
     """Set the bits of a frame by the sizes of packets, of an index or the first ones, and a rate that is only
     nominal by the packets' times.
@@ -458,12 +531,17 @@ def describe_stream(stream: Stream) -> StreamInfo:
     context: Any = stream.codec_context
     return StreamInfo(
         index=stream.index,
-        kind="data" if stream.type == "unknown" else stream.type,  # a type that FFmpeg doesn't know
-        codec=context.codec.canonical_name if context is not None else _codec_without_decoder(stream),
+        # a type that FFmpeg doesn't know
+        kind="data" if stream.type == "unknown" else stream.type,
+        codec=context.codec.canonical_name
+        if context is not None
+        else _codec_without_decoder(stream),
         language=stream.language,
         title=stream.metadata.get("title"),
         attached_picture=is_attached(stream),
-        unplaced=stream.type == "audio" and context is not None and "channels" in context.layout.name,
+        unplaced=stream.type == "audio"
+        and context is not None
+        and "channels" in context.layout.name,
     )
 
 
@@ -495,7 +573,11 @@ def _crop(stream: VideoStream, frame: VideoFrame) -> tuple[int, int, int, int]:
     in whole samples of chroma of each field; 0 if nothing would be left.
     """
     # PyAV has no attribute for it; rows are cut in whole samples of chroma of both fields
-    text = _description(stream).partition(f"Stream #0:{stream.index}")[2].partition("Stream #")[0]
+    text = (
+        _description(stream)
+        .partition(f"Stream #0:{stream.index}")[2]
+        .partition("Stream #")[0]
+    )
     match = re.search(r"\n +Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)\n", text)
     left, right, top, bottom = map(int, match.groups()) if match else (0, 0, 0, 0)
     columns = 1 << layout_of(frame.format.name).format.chroma_width_shift
@@ -508,12 +590,16 @@ def _all_unknown_are_webvtt(container: Any) -> bool:
     """Return True if all subtitles without a decoder are WebVTT as mkvmerge calls it in Matroska."""
     if not container.format.name.startswith("matroska"):
         return False
-    unknown = sum(stream.codec_context is None for stream in container.streams.subtitles)
+    unknown = sum(
+        stream.codec_context is None for stream in container.streams.subtitles
+    )
     with open(container.name.removeprefix("file:"), "rb") as file:
         return file.read(1 << 22).count(b"S_TEXT/WEBVTT") == unknown
 
 
-def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:
+def describe_video(
+    source: str, stream: VideoStream, frames: list[VideoFrame], container: str
+) -> VideoInfo:
     first, context = frames[0], stream.codec_context
 
     # refuse what can't be restored
@@ -527,7 +613,10 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         raise MediaError(f"{source}: {error}") from error
     order = _FIELD_ORDERS.get(context.field_order)
     marked = [frame for frame in frames if frame.interlaced_frame]
-    start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
+    start = min(
+        (time for time in (stream.start_time, first.pts) if time is not None),
+        default=None,
+    )
     side_data = read_side_data(first, stream)
     if lacks_base_layer(side_data):
         raise MediaError(
@@ -536,8 +625,14 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         )
 
     # kinds of side data of any frame
-    names = {*side_data, *(name for frame in frames[1:] for name in read_side_data(frame, stream))}
-    if any(key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()):
+    names = {
+        *side_data,
+        *(name for frame in frames[1:] for name in read_side_data(frame, stream)),
+    }
+    if any(
+        key.lower() == "alpha_mode" and value == "1"
+        for key, value in stream.metadata.items()
+    ):
         names.add("ALPHA_LAYER")
     light = side_data.get("CONTENT_LIGHT_LEVEL")
 
@@ -565,12 +660,16 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         start=start,
         duration=_duration(stream, start, container),
         profile=stream.profile,
-        mastering_display=mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
+        mastering_display=mastering_display(
+            side_data.get("MASTERING_DISPLAY_METADATA")
+        ),
         content_light=None if light is None else struct.unpack_from("=2I", light),
         side_data=frozenset(names),
         reordered=reordered,
         by_order=reordered and (container == "avi" or not rise),
-        marked_order=_LOGGED_ORDERS.get(_log_value(stream, marked[0], "i")) if marked else order,
+        marked_order=_LOGGED_ORDERS.get(_log_value(stream, marked[0], "i"))
+        if marked
+        else order,
         unmarked_order=None if marked else order,
         crop=crop,
     )

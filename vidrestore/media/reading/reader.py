@@ -52,34 +52,43 @@ class VideoReader:
         scan: str | None = None,  # the option of that name: fields become whole frames
         double_rate: bool = False,  # one frame per field
         dropouts: str = "fill",  # the option of that name
-        fps: Fraction | None = None,  # pictures per second of a folder, pattern or glob of pictures
-        losses: bool = False,  # frames carry the loss of coding; decoding then has one thread
+        # pictures per second of a folder, pattern or glob of pictures
+        fps: Fraction | None = None,
+        # frames carry the loss of coding; decoding then has one thread
+        losses: bool = False,
     ) -> None:
         # the source and what is known before its first frame
         self.source = Source.of(source)
         self.threads, self.losses = threads, losses
         self.damage = Damage()
         self.warnings: tuple[str, ...] = ()  # sentences for the user
-        self.restarted = False  # whether the clock is set back somewhere; then all is read from the start
+        # whether the clock is set back somewhere; then all is read from the start
+        self.restarted = False
         self._pipe: Y4mInput | None = None
         if self.source.is_pipe:
             self._pipe = Y4mInput(standard_input())
         if fps is not None and self._pipe:
-            raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
+            raise OptionError(
+                f"`fps={fps}` is for pictures; y4m states its rate, remove the option"
+            )
         with readable(self.source.name):
             self.info = self._describe(fps)
-        self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
+        # as in the file; `info` describes the frames that are yielded
+        self.stored = self.info.video
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
         # the scan is measured on the frames, so it comes last
         self.scan: Scan | None = None  # as measured, or as the option has it
         self._deinterlacer: Deinterlacer | None = None
-        self._problem: MediaError | None = None  # why fields are left that are to become frames
+        # why fields are left that are to become frames
+        self._problem: MediaError | None = None
         if scan is not None:
             self._deinterlace(scan, fields=double_rate, fill=dropouts == "fill")
 
     @classmethod
-    def of(cls, source: str | Source, options: RestoreOptions, *, losses: bool = False) -> Self:
+    def of(
+        cls, source: str | Source, options: RestoreOptions, *, losses: bool = False
+    ) -> Self:
         """Return the reader with the settings of the options."""
         return cls(
             source,
@@ -119,18 +128,25 @@ class VideoReader:
         # a stored video is read for its scan as it is, without its crop
         video, pictures = self.stored, self.source.pictures
         is_still = self._pipe or (pictures and len(pictures.files) == 1)
-        self._set_stored(uncropped(video))  # a crop may take what shows how it was scanned
-        scan = chosen_scan(request, self.stored, None if is_still else self.frames, fields=fields)
+        # a crop may take what shows how it was scanned
+        self._set_stored(uncropped(video))
+        scan = chosen_scan(
+            request, self.stored, None if is_still else self.frames, fields=fields
+        )
         self._set_stored(video)
         if pictures and not scan.why:
             scan = Scan("whole")  # a picture's marks aren't those of fields
         self.scan = scan
-        self.info = replace(self.info, video=replace(video, interlaced=False, unmarked_order=None))
+        self.info = replace(
+            self.info, video=replace(video, interlaced=False, unmarked_order=None)
+        )
         if scan.kind == "whole":
             return
         # fields become frames from here on
         try:
-            self._deinterlacer = Deinterlacer(self.source.name, video, scan, fields=fields, fill=fill)
+            self._deinterlacer = Deinterlacer(
+                self.source.name, video, scan, fields=fields, fill=fill
+            )
         except MediaError as error:
             if fields or request != "auto":
                 raise
@@ -159,17 +175,27 @@ class VideoReader:
     @property
     def restarts(self) -> list[tuple[int, int]]:
         """Where the video's clock was set back so far, and by how many ticks what follows was moved."""
-        return self._decoding.clock.restarts if isinstance(self._decoding, Decoding) else []
+        return (
+            self._decoding.clock.restarts
+            if isinstance(self._decoding, Decoding)
+            else []
+        )
 
     @property
     def mended(self) -> list[int]:
         """The times made up so far for frames whose own did not rise, in ticks of the source."""
-        return self._decoding.clock.mended if isinstance(self._decoding, Decoding) else []
+        return (
+            self._decoding.clock.mended if isinstance(self._decoding, Decoding) else []
+        )
 
     @property
     def change_of_form(self) -> str | None:
         """A sentence on pictures so far of another size or format than the first; None without."""
-        return self._decoding.change_of_form if isinstance(self._decoding, Decoding) else None
+        return (
+            self._decoding.change_of_form
+            if isinstance(self._decoding, Decoding)
+            else None
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +209,9 @@ class VideoReader:
             self._running.close()
             self._running = None
 
-    def frames(self, start_pts: int | None = None, stop_pts: int | None = None) -> Generator[Frame]:
+    def frames(
+        self, start_pts: int | None = None, stop_pts: int | None = None
+    ) -> Generator[Frame]:
         """Yield frames in display order, equal to those of a full read, with start <= pts < stop if given.
 
         Only one iteration at a time: a new one ends the last. `damage` is reset, and complete when the
@@ -193,7 +221,9 @@ class VideoReader:
         self.close()
         self.damage = Damage()
         if self._pipe and start_pts is not None:
-            raise MediaError("-: a pipe can't be read from the middle; save it to a file first")
+            raise MediaError(
+                "-: a pipe can't be read from the middle; save it to a file first"
+            )
         self._running = self._read(start_pts, stop_pts)
         return self._running
 
@@ -222,9 +252,15 @@ class VideoReader:
                         frame.second = _frame(second).planes
                 if self.losses:
                     jpeg = decoding.jpeg
-                    loss = loss_by_tables(jpeg) if jpeg else loss_of(picture, self.stored) or loss
+                    loss = (
+                        loss_by_tables(jpeg)
+                        if jpeg
+                        else loss_of(picture, self.stored) or loss
+                    )
                     frame.loss = loss
-                    if jpeg and not (self._deinterlacer or frame.interlaced or decoding.is_altered):
+                    if jpeg and not (
+                        self._deinterlacer or frame.interlaced or decoding.is_altered
+                    ):
                         frame.steps = block_steps(jpeg, self.info.video.format)
                 del picture  # return its buffers to the decoder
                 # the frame before is whole now
@@ -248,11 +284,15 @@ class VideoReader:
             self._pipe.damage = self.damage
             return self._pipe
         if self.source.pictures:
-            return PictureDecoding(self.source.pictures, self.info, self.damage, losses=self.losses)
+            return PictureDecoding(
+                self.source.pictures, self.info, self.damage, losses=self.losses
+            )
         if start_pts is None:
             self.damage.structure = broken_structure(self.source.name)
         # other threads may still write the quantisers
-        threads = 1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
+        threads = (
+            1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
+        )
         self.restarted = self.restarted or bool(self.restarts or self.mended)
         name = self.source.name
         settings = {"losses": self.losses, "restarted": self.restarted}
@@ -263,7 +303,9 @@ class VideoReader:
     ) -> Generator[Whole]:
         if self._deinterlacer:
             start, stop = self._deinterlacer.stored_span(start_pts, stop_pts)
-            yield from self._deinterlacer.pictures(decoding.pictures(start, stop, around=AROUND))
+            yield from self._deinterlacer.pictures(
+                decoding.pictures(start, stop, around=AROUND)
+            )
             return
         with closing(decoding.pictures(start_pts, stop_pts)) as pictures:
             for picture in pictures:
@@ -279,26 +321,40 @@ class VideoReader:
         end = self.info.video.end
         if end is None:
             return
-        ticks = self._deinterlacer.ticks if self._deinterlacer else 1  # in one of the source
+        # in one of the source
+        ticks = self._deinterlacer.ticks if self._deinterlacer else 1
         filled = end <= decoding.reach * ticks and not self.damage.missing_frames
-        if end > last.pts and (last.duration == 0 or end - last.pts <= longest or filled):
+        if end > last.pts and (
+            last.duration == 0 or end - last.pts <= longest or filled
+        ):
             last.duration = end - last.pts
         missing = end - (last.pts + last.duration)
         # a time that was out of step may be what the promised end was taken from
-        if missing > max(longest, last.duration, decoding.longest * ticks) and not self.mended:
+        if (
+            missing > max(longest, last.duration, decoding.longest * ticks)
+            and not self.mended
+        ):
             self.damage.early_end = missing * Fraction(self.info.video.time_base)
 
 
 def _frame(picture: VideoFrame) -> Frame:
     assert picture.pts is not None
     planes = planes_of(picture)
-    return Frame(planes, picture.pts, picture.duration, picture.interlaced_frame, picture.is_corrupt)
+    return Frame(
+        planes,
+        picture.pts,
+        picture.duration,
+        picture.interlaced_frame,
+        picture.is_corrupt,
+    )
 
 
 # The frames that a start and a duration mean
 
 
-def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | None) -> Span:
+def find_span(
+    reader: VideoReader, start: Fraction | None, duration: Fraction | None
+) -> Span:
     """Return the span of the frames that begin in [start, start + duration) seconds after the video's first
     one; its `start` is the pts of a frame.
 
@@ -316,7 +372,11 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
         first = next(frames, None)
     # say what there is instead
     if first is None:
-        length = f" (it lasts {float(reader.info.duration):.3f} s)" if reader.info.duration else ""
+        length = (
+            f" (it lasts {float(reader.info.duration):.3f} s)"
+            if reader.info.duration
+            else ""
+        )
         raise OptionError(
             f"{reader.source}: no frame begins at {float(start):g} s or later{length}; choose an earlier "
             "`start`"
@@ -343,12 +403,20 @@ def expected_frames(info: SourceInfo, span: Span) -> int | None:
     """Return how many frames to expect, for progress: the file's own count, else duration times rate."""
     # a count, where the container has one, else an estimate for progress
     video = info.video
-    count = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
+    count = video.frames or (
+        round(info.duration * video.rate) if info.duration and video.rate else None
+    )
     if span == WHOLE or not video.rate:
         return count
     origin = video.start or 0
-    last = origin + round(info.duration / video.time_base) if info.duration else span.stop
+    last = (
+        origin + round(info.duration / video.time_base) if info.duration else span.stop
+    )
     if last is None:
         return None
     stop = last if span.stop is None else min(span.stop, last)
-    return ceil((stop - (origin if span.start is None else span.start)) * video.time_base * video.rate)
+    return ceil(
+        (stop - (origin if span.start is None else span.start))
+        * video.time_base
+        * video.rate
+    )

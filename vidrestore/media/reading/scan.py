@@ -28,20 +28,24 @@ from vidrestore.pixels.frames import Frame, VideoInfo
 
 Kind: TypeAlias = Literal["whole", "fields", "film", "mixed"]
 Plane: TypeAlias = NDArray[np.float32]
-FramesFrom: TypeAlias = Callable[[int | None], Generator[Frame]]  # the frames from a pts on
+# the frames from a pts on
+FramesFrom: TypeAlias = Callable[[int | None], Generator[Frame]]
 
 POSITIONS = (0.0, 0.4, 0.8, 0.2, 0.6, 0.95)  # shares of the video's length
 ENOUGH_POSITIONS = 3  # after which the search ends if all agree
 LOOK_FRAMES = 16  # consecutive frames at each position: three cycles of film
-GLANCE = 4  # frames that are enough if nothing moves, or if they are clearly progressive
+# frames that are enough if nothing moves, or if they are clearly progressive
+GLANCE = 4
 STRONG = 8  # pairs of frames from which they overrule the stream's marks
 SHARE = 0.8  # share of the positions, and of the cycles of film, that must agree
 HIGHEST, FASTEST = 1088, 31  # lines and frames per second of interlaced video, at most
 LEAST_LINES = 64
 SWITCHING = 12  # lines at the bottom that the switching heads of a tape machine disturb
 LEAST_AREA = 16  # rows and columns that are looked at
-BAR = 1 / 8  # share of the largest deviation of a row or column: those of a bar have less
-_GRAPHICS = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, never recorded in fields
+# share of the largest deviation of a row or column: those of a bar have less
+BAR = 1 / 8
+# codecs of graphics, never recorded in fields
+_GRAPHICS = frozenset({"gif", "apng", "png", "webp"})
 
 
 @dataclass(frozen=True)
@@ -85,17 +89,20 @@ MATCHES = {
     "apart": "the fields of a moment lie in two frames",
     "turns": "whole frames and fields take turns",
 }
-MATCHED = frozenset({"yuv411p", "yuv420p", "yuv422p", "yuv444p"})  # pixel formats of FFmpeg's fieldmatch
+# pixel formats of FFmpeg's fieldmatch
+MATCHED = frozenset({"yuv411p", "yuv420p", "yuv422p", "yuv444p"})
 
 
 @dataclass(frozen=True)
 class Scan:
     """The scan of a video."""
 
-    kind: Kind  # "whole" frames, two "fields" a frame, "film" of 4 frames in 5, or "mixed", frame by frame
+    # "whole" frames, two "fields" a frame, "film" of 4 frames in 5, or "mixed", frame by frame
+    kind: Kind
     # the earlier field of all frames, "tff" or "bff"; None if each frame's mark decides
     order: str | None = None
-    why: str | None = None  # the reason; None without a sign of fields, though later frames may be marked
+    # the reason; None without a sign of fields, though later frames may be marked
+    why: str | None = None
 
     @property
     def in_words(self) -> str | None:
@@ -128,12 +135,17 @@ def measured_looks(video: VideoInfo, frames_from: FramesFrom) -> list[Look]:
         except MediaError:  # the restoration will raise it again
             break
         looks += [look] if look else []
-        if len(looks) >= ENOUGH_POSITIONS and len({(look.kind, look.order) for look in looks}) == 1:
+        if (
+            len(looks) >= ENOUGH_POSITIONS
+            and len({(look.kind, look.order) for look in looks}) == 1
+        ):
             break
     return looks
 
 
-def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, *, fields: bool) -> Scan:
+def chosen_scan(
+    request: str, video: VideoInfo, frames_from: FramesFrom | None, *, fields: bool
+) -> Scan:
     """Return the scan by the option `scan`; for "auto" and "film" frames are measured, if they can be read
     twice. `fields` asks for a frame per field. Raises OptionError for film, whose fields show one moment.
     """
@@ -143,7 +155,9 @@ def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, 
     if request in ("tff", "bff"):
         return Scan("fields", request, f"{_first(request)}, as asked")
     # else what the frames show, by marks where that isn't enough
-    scan = measured_scan(video, measured_looks(video, frames_from) if frames_from else [])
+    scan = measured_scan(
+        video, measured_looks(video, frames_from) if frames_from else []
+    )
     order = scan.order or video.marked_order
     if request == "film":
         return Scan("film", order or "tff", "as asked")
@@ -154,7 +168,9 @@ def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, 
         )
     # film has one moment in both fields, so only other video gives a frame per field
     if fields:
-        return Scan("fields", order or "tff", f"{_first(order)}, {scan.why or 'a guess'}")
+        return Scan(
+            "fields", order or "tff", f"{_first(order)}, {scan.why or 'a guess'}"
+        )
     if scan.kind in ("film", "mixed") and video.pix_fmt not in MATCHED:
         why = scan.why and f"{scan.why}, but fields of {video.pix_fmt} can't be matched"
         return Scan("fields", scan.order, why)
@@ -164,7 +180,10 @@ def chosen_scan(request: str, video: VideoInfo, frames_from: FramesFrom | None, 
 def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
     """Return the scan of a video by its frames, and by its marks where those are not enough."""
     # the kind that most places agree on, and the field that is earlier there
-    kinds, orders = Counter(look.kind for look in looks), Counter(look.order for look in looks if look.order)
+    kinds, orders = (
+        Counter(look.kind for look in looks),
+        Counter(look.order for look in looks if look.order),
+    )
     commonest, count = kinds.most_common(1)[0] if kinds else (None, 0)
     kind = "turns" if count < SHARE * len(looks) else commonest
     order = max(orders, key=orders.__getitem__, default=None)
@@ -175,13 +194,25 @@ def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
         return Scan("film" if kind == "film" else "mixed", order, MATCHES[kind])
     if not video.interlaced:
         is_fields = kind == "fields"
-        return Scan("fields", order, f"looks interlaced, {_first(order)}") if is_fields else Scan("mixed")
+        return (
+            Scan("fields", order, f"looks interlaced, {_first(order)}")
+            if is_fields
+            else Scan("mixed")
+        )
     if kind == "whole" and is_strong:
         return Scan("whole", None, "marked interlaced, but both fields show one moment")
     if kind == "fields" and is_strong and marked not in (None, order):
         early = "bottom" if order == "bff" else "top"
-        return Scan("fields", order, f"marked {_first(marked)}, but the {early} field is earlier")
-    return Scan("fields", video.unmarked_order, f"marked interlaced{f', {_first(marked)}' if marked else ''}")
+        return Scan(
+            "fields",
+            order,
+            f"marked {_first(marked)}, but the {early} field is earlier",
+        )
+    return Scan(
+        "fields",
+        video.unmarked_order,
+        f"marked interlaced{f', {_first(marked)}' if marked else ''}",
+    )
 
 
 def _first(order: str | None) -> str:
@@ -224,7 +255,9 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
     distances, changes, is_flat = _measured(planes)
     minimum, maximum = np.sort(distances).T
     is_still = max(maximum.mean(), -minimum.mean()) < SCAN_LIMITS.motion / 2
-    if not (glance and (is_still or (minimum > SCAN_LIMITS.coded_fields * maximum).all())):
+    if not (
+        glance and (is_still or (minimum > SCAN_LIMITS.coded_fields * maximum).all())
+    ):
         distances, changes, is_flat = _measured([*planes, *pictures])
     return _look(distances, changes, is_flat=is_flat)
 
@@ -238,12 +271,25 @@ def _measured(pictures: list[Plane]) -> tuple[NDArray[Any], NDArray[Any], bool]:
     distances, changes = list[list[float]](), list[list[float]]()
     # distances of the later field of a frame to the next, and of the earlier one
     for before, after in pairwise(picture[area] for picture in pictures):
-        distances.append([_combing(before, after, row) - _combing(after, after, row) for row in (2, 1)])
-        changes.append([np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)])
-    return np.array(distances), np.array(changes), _flat_share(liveliest[area]) > SCAN_LIMITS.flat
+        distances.append(
+            [
+                _combing(before, after, row) - _combing(after, after, row)
+                for row in (2, 1)
+            ]
+        )
+        changes.append(
+            [np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)]
+        )
+    return (
+        np.array(distances),
+        np.array(changes),
+        _flat_share(liveliest[area]) > SCAN_LIMITS.flat,
+    )
 
 
-def _look(distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool) -> Look | None:
+def _look(
+    distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool
+) -> Look | None:
     """Judge the distances and changes of the two fields in pairs of frames, both (pairs, 2)."""
     limits = SCAN_LIMITS
     minimum, maximum = sorted(distances.mean(0))
@@ -267,7 +313,8 @@ def _look(distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool) -> L
     if is_apart:
         return Look("apart", order, pairs)
     is_fields = abs(minimum) < limits.fields * maximum
-    if 0 < minimum < limits.coded_fields * maximum and not is_flat:  # a coder's errors, or drawn shapes
+    # a coder's errors, or drawn shapes
+    if 0 < minimum < limits.coded_fields * maximum and not is_flat:
         is_fields |= size > limits.coded_certain * error
     return Look("fields", order, pairs) if is_fields else None
 

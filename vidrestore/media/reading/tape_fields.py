@@ -19,7 +19,8 @@ from vidrestore.models.dropouts import Dropouts, FieldView, filled, found_dropou
 from vidrestore.pixels.frames import PixelFormat
 from vidrestore.pixels.scenes import Thumbnail, novelty, thumbnail
 
-NEW_SCENE = 0.45  # least novelty of a picture that begins a scene; others have nothing to fill from
+# least novelty of a picture that begins a scene; others have nothing to fill from
+NEW_SCENE = 0.45
 
 
 class Moment:
@@ -62,7 +63,12 @@ class DropoutFilter:
     counts: dropouts that were found, by the pts of the picture
     """
 
-    def __init__(self, pixels: PixelFormat, early: int, is_interlaced: Callable[[VideoFrame], bool]) -> None:
+    def __init__(
+        self,
+        pixels: PixelFormat,
+        early: int,
+        is_interlaced: Callable[[VideoFrame], bool],
+    ) -> None:
         self.counts: dict[int, int] = {}
         self._format, self._early, self._is_interlaced = pixels, early, is_interlaced
 
@@ -82,7 +88,9 @@ class DropoutFilter:
         if not self._is_interlaced(moment.picture):
             return moment.picture
         scene = _scene_around(window)
-        pairs = [pair for pair in ((-1, 1), (1, 2), (-2, -1)) if scene.keys() >= {*pair}]
+        pairs = [
+            pair for pair in ((-1, 1), (1, 2), (-2, -1)) if scene.keys() >= {*pair}
+        ]
         if not pairs:
             return moment.picture
         with one_thread(), torch.inference_mode():
@@ -94,9 +102,17 @@ class DropoutFilter:
             planes = [plane.copy() for plane in moment.planes]
             neighbours = [scene[offset].planes for offset in pairs[0]]
             for view, dropouts in fields:
-                for plane, sources in zip(self._colours(planes), zip(*neighbours, strict=True), strict=False):
-                    _fill(plane[view.parity :: 2], [source[view.parity :: 2] for source in sources], dropouts)
-        self.counts[moment.picture.pts or 0] = sum(dropouts.dashes for _, dropouts in fields)
+                for plane, sources in zip(
+                    self._colours(planes), zip(*neighbours, strict=True), strict=False
+                ):
+                    _fill(
+                        plane[view.parity :: 2],
+                        [source[view.parity :: 2] for source in sources],
+                        dropouts,
+                    )
+        self.counts[moment.picture.pts or 0] = sum(
+            dropouts.dashes for _, dropouts in fields
+        )
         result = _copy(moment.picture)
         for index, plane in enumerate(planes):
             store_plane(result, index, plane)
@@ -106,9 +122,13 @@ class DropoutFilter:
         """Return the planes without that of alpha."""
         return planes[: self._format.plane_count - self._format.alpha]
 
-    def _view(self, parity: int, scene: dict[int, Moment], pair: tuple[int, int]) -> FieldView:
+    def _view(
+        self, parity: int, scene: dict[int, Moment], pair: tuple[int, int]
+    ) -> FieldView:
         """Return a field of the picture at 0 of a scene, by its parity, with those around it."""
-        field, *neighbours = (scene[offset].luma[..., parity::2, :] for offset in (0, *pair))
+        field, *neighbours = (
+            scene[offset].luma[..., parity::2, :] for offset in (0, *pair)
+        )
         lead = 0.5 if parity == self._early else -0.5  # of the other field of a picture
         nearest = sorted(scene, key=lambda offset: abs(offset + lead))[:2]
         others = [scene[offset].luma[..., 1 - parity :: 2, :] for offset in nearest]
@@ -149,7 +169,10 @@ def _copy(picture: VideoFrame) -> VideoFrame:
     """Return a copy of a picture that owns its samples: a decoder refers to those that it gave out."""
     graph = Graph()
     source = graph.add_buffer(
-        width=picture.width, height=picture.height, format=picture.format, time_base=picture.time_base
+        width=picture.width,
+        height=picture.height,
+        format=picture.format,
+        time_base=picture.time_base,
     )
     graph.link_nodes(source, graph.add("copy"), graph.add("buffersink")).configure()
     graph.vpush(picture)

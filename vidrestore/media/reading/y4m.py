@@ -24,12 +24,19 @@ from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.encoding import add_encoder, picture
 from vidrestore.media.formats.source import PIPE, Y4M
 from vidrestore.media.formats.y4m_header import LONGEST_HEADER, whole_header
-from vidrestore.media.reading.probe import SourceInfo, StreamInfo, check_size, describe_video
+from vidrestore.media.reading.probe import (
+    SourceInfo,
+    StreamInfo,
+    check_size,
+    describe_video,
+)
 from vidrestore.pixels.frames import Frame
 
 _FRAME = b"FRAME\n"
 # Pixel formats that FFmpeg writes
-_WRITTEN = re.compile(r"yuv4(20|22|44)p((9|10|12|14|16)le)?|yuv411p|gray((9|10|12|16)le)?")
+_WRITTEN = re.compile(
+    r"yuv4(20|22|44)p((9|10|12|14|16)le)?|yuv411p|gray((9|10|12|16)le)?"
+)
 
 
 class Y4mInput:
@@ -74,7 +81,11 @@ class Y4mInput:
         return data
 
     def pictures(
-        self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
+        self,
+        start_pts: int | None = None,
+        stop_pts: int | None = None,
+        *,
+        around: int = 0,
     ) -> Generator[VideoFrame]:
         """Yield the frames, pts counting from 0, one tick each. A truncated frame is damage."""
         if self._used:
@@ -124,7 +135,9 @@ class Y4mOutput:
     the source's rate must be constant. Raises MediaError if it varies.
     """
 
-    def __init__(self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None) -> None:
+    def __init__(
+        self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None
+    ) -> None:
         self.stream = stream
         self.warnings: list[str] = []
         self.damage: str | None = None  # a pipe has no copied streams
@@ -136,9 +149,14 @@ class Y4mOutput:
         self.last_frame: Frame | None = None
         base = 1 / self.rate
         # y4m has one rate and no orientation
-        self._video = replace(source.video, rate=self.rate, time_base=base, display_matrix=None)
+        self._video = replace(
+            source.video, rate=self.rate, time_base=base, display_matrix=None
+        )
         self._container = av.open(
-            SimpleNamespace(write=self._write), "w", format=Y4M, container_options={"strict": "-1"}
+            SimpleNamespace(write=self._write),
+            "w",
+            format=Y4M,
+            container_options={"strict": "-1"},
         )
         choice = EncoderChoice("wrapped_avframe", source.video.format.name, Y4M, {})
         self._video_stream = add_encoder(self._container, choice, self._video)
@@ -149,7 +167,9 @@ class Y4mOutput:
         """Write to the pipe, with the pixel aspect in the header, which PyAV can't set."""
         ratio = self._video.sample_aspect_ratio
         if ratio and data.startswith(b"YUV4MPEG2"):
-            data = data.replace(b" A0:0 ", f" A{ratio.numerator}:{ratio.denominator} ".encode())
+            data = data.replace(
+                b" A0:0 ", f" A{ratio.numerator}:{ratio.denominator} ".encode()
+            )
         self.stream.write(data)
 
     def write(self, frame: Frame) -> None:
@@ -186,7 +206,9 @@ class Y4mOutput:
 
     def _check_steady(self, frame: Frame) -> None:
         # half a frame is as far as rounding of times goes
-        late = (frame.pts - (self.origin or 0)) * self.time_base - self.received / self.rate
+        late = (
+            frame.pts - (self.origin or 0)
+        ) * self.time_base - self.received / self.rate
         if abs(late) > max(self.time_base, 1 / (2 * self.rate)):
             raise MediaError(
                 f"the frame rate varies (frame {self.received} comes {float(late):+.3f} s off the rate of "
@@ -195,7 +217,9 @@ class Y4mOutput:
             )
 
     def _put(self, frame: Frame) -> None:
-        video_frame = picture(frame, self._video.format.name, 1 / self.rate, self._video.colour)
+        video_frame = picture(
+            frame, self._video.format.name, 1 / self.rate, self._video.colour
+        )
         video_frame.pts, video_frame.duration = self.written, 1
         with _pipe_errors():
             self._container.mux(self._video_stream.encode(video_frame))
@@ -207,7 +231,11 @@ def _pipe_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = "the program that read it ended" if error.errno == errno.EPIPE else str(error)
+        reason = (
+            "the program that read it ended"
+            if error.errno == errno.EPIPE
+            else str(error)
+        )
         raise MediaError(f"the y4m pipe broke ({reason})") from error
 
 

@@ -31,7 +31,15 @@ from vidrestore.media.formats.encoder_table import (
 from vidrestore.media.formats.encoding import opens, try_encoder
 from vidrestore.media.formats.pixel_formats import enlarged_video, layout_of
 from vidrestore.media.formats.side_data import hdr_settings
-from vidrestore.media.formats.source import KINDS, MUXERS, NUMBERED_PICTURES, SUFFIXES, Y4M, Source, Target
+from vidrestore.media.formats.source import (
+    KINDS,
+    MUXERS,
+    NUMBERED_PICTURES,
+    SUFFIXES,
+    Y4M,
+    Source,
+    Target,
+)
 from vidrestore.media.reading.coding_loss import bits_per_pixel
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.reading.y4m import check_written
@@ -46,9 +54,12 @@ from vidrestore.settings.options import EncoderOptions
 # videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
-_CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # other names of codecs
+# other names of codecs
+_CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}
 # ends of their encoders' names
-_GPU_MAKERS = frozenset({"nvenc", "qsv", "amf", "vaapi", "vulkan", "videotoolbox", "mf"})
+_GPU_MAKERS = frozenset(
+    {"nvenc", "qsv", "amf", "vaapi", "vulkan", "videotoolbox", "mf"}
+)
 _HEIRS = {"vp8": "vp9"}  # codecs that aren't encoded here -> the next one of their kind
 
 
@@ -89,8 +100,15 @@ def _playable(video: VideoInfo, container: str, options: EncoderOptions) -> Vide
     """
     # what the user asks for explicitly may keep the pixels as they are
     row = ENCODERS.get(str(options.encoder))
-    keeps_format = row is not None and obstacle(row, video, container, options.lossless) is None
-    if video.format.family == "yuv" or video.format.alpha or options.lossless or keeps_format:
+    keeps_format = (
+        row is not None and obstacle(row, video, container, options.lossless) is None
+    )
+    if (
+        video.format.family == "yuv"
+        or video.format.alpha
+        or options.lossless
+        or keeps_format
+    ):
         return video
     subsampled = "yuv444p" if video.height % 2 or video.width % 2 else "yuv420p"
     depth = "10le" if video.format.depth > 8 else ""
@@ -114,7 +132,12 @@ class _Request:
 
     def fits(self, row: EncoderRow, container: str | None = None) -> bool:
         """Return True if an encoder can store the video in its container, or in another one."""
-        return obstacle(row, self.video, container or self.container, self.options.lossless) is None
+        return (
+            obstacle(
+                row, self.video, container or self.container, self.options.lossless
+            )
+            is None
+        )
 
     def row(self) -> EncoderRow:
         """Return the encoder that is asked for, else the first of the candidates that fits."""
@@ -126,16 +149,22 @@ class _Request:
             pixels = f"{video.format.name} at {video.width}x{video.height}"
             reason = f"{SUFFIXES[self.container]} has no {kind} for {pixels}"
         elif name in ENCODERS:
-            why_not = obstacle(ENCODERS[name], video, self.container, self.options.lossless)
+            why_not = obstacle(
+                ENCODERS[name], video, self.container, self.options.lossless
+            )
             row = None if why_not else ENCODERS[name]
             reason = f"{name}: {why_not}"
         else:
             codec, _, maker = name.lower().partition("_")
             codec = _CODECS.get(codec, codec)
-            suggestion = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
+            suggestion = next(
+                (row.name for row in ENCODERS.values() if row.codec == codec), None
+            )
             hint = ": encoders of GPUs are not used" if maker in _GPU_MAKERS else ""
             hint += f"; did you mean {suggestion}?" if suggestion else ";"
-            raise OptionError(f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}")
+            raise OptionError(
+                f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}"
+            )
         if row is None:
             raise MediaError(f"{self.source.path}: {reason}; {self.way_out()}")
         return row
@@ -143,11 +172,17 @@ class _Request:
     def candidates(self, container: str) -> Iterator[EncoderRow]:
         """Yield the encoders of a container, the best first: those of the source's codec before others."""
         if self.options.lossless:
-            names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
+            names = (
+                ("ffv1", *LOSSLESS_PREFERENCE)
+                if container == "matroska"
+                else LOSSLESS_PREFERENCE
+            )
         else:
             codec = _HEIRS.get(self.video.codec, self.video.codec)
             rows = (row for row in TABLE if row.codec == codec)
-            yield from (row for row in rows if row.name != "ffv1" or container == "matroska")
+            yield from (
+                row for row in rows if row.name != "ffv1" or container == "matroska"
+            )
             names = PREFERENCE if self.video.format.depth == 8 else DEEP_PREFERENCE
         yield from (ENCODERS[name] for name in names)
 
@@ -174,17 +209,30 @@ class _Request:
         settings = dict(basis or {}) | _quality(row, options, self.source)
         settings = merged(settings, repeatable(row))
         settings = merged(settings, hdr_settings(row, video))
-        varies = video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001
+        varies = (
+            video.rate
+            and video.base_rate
+            and abs(video.rate / video.base_rate - 1) > 0.001
+        )
         if self.container in ISO and row.codec in ("h264", "hevc") and varies:
             # MP4 stores durations in decoding order, so variable ones are correct only without B-frames
             settings["bf"] = "0"
         if row.name == "ffv1":
             settings = _ffv1_settings(settings, pix_fmt, video.width, video.height)
         _check_own_settings(options)
-        settings = merged(settings, {key: str(value) for key, value in options.options.items()})
+        settings = merged(
+            settings, {key: str(value) for key, value in options.options.items()}
+        )
         tag = row.tags.get(self.container)
         return EncoderChoice(
-            row.name, pix_fmt, self.container, settings, tag, self.threads, options.lossless, self.why(row)
+            row.name,
+            pix_fmt,
+            self.container,
+            settings,
+            tag,
+            self.threads,
+            options.lossless,
+            self.why(row),
         )
 
     def why(self, row: EncoderRow) -> str:
@@ -202,10 +250,16 @@ class _Request:
         if usual is None:
             return f"{codec} isn't encoded here"
         why_not = obstacle(usual, self.video, self.container, self.options.lossless)
-        return why_not or ("without loss" if self.options.lossless else f"{codec} isn't usual in {where}")
+        return why_not or (
+            "without loss"
+            if self.options.lossless
+            else f"{codec} isn't usual in {where}"
+        )
 
 
-def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) -> str | None:
+def obstacle(
+    row: EncoderRow, video: VideoInfo, container: str, lossless: bool
+) -> str | None:
     """Return the reason why an encoder can't store these pixels in this container; None if it can."""
     # from the most general obstacle to the most special one
     size = f"{video.width}x{video.height}"
@@ -217,7 +271,10 @@ def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) 
         return "it has no lossless mode"
     if video.width < row.smallest[0] or video.height < row.smallest[1]:
         return f"it needs at least {row.smallest[0]}x{row.smallest[1]} pixels, the video has {size}"
-    columns, rows = 1 << video.format.chroma_width_shift, 1 << video.format.chroma_height_shift
+    columns, rows = (
+        1 << video.format.chroma_width_shift,
+        1 << video.format.chroma_height_shift,
+    )
     if not row.odd_chroma and (video.width % columns or video.height % rows):
         return f"it can't hold the odd size {size} at {video.format.name}"
     return None
@@ -233,26 +290,38 @@ def holds_format(container: str, pix_fmt: str, width: int, height: int) -> bool:
     return any(obstacle(row, video, container, False) is None for row in TABLE)
 
 
-def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: int) -> dict[str, str]:
+def _ffv1_settings(
+    settings: dict[str, str], pix_fmt: str, width: int, height: int
+) -> dict[str, str]:
     """Return settings with which FFV1 is right: where samples of chroma don't fill the picture, four slices
     fail, or lose a column of 4:1:0 and 4:1:1 [measured: 67x48, 190x240]. Very narrow pictures get level 1,
     which has no slices and no checksums.
     """
     # slices need whole samples of chroma
     pixels = layout_of(pix_fmt).format
-    if width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift):
+    if width % (1 << pixels.chroma_width_shift) or height % (
+        1 << pixels.chroma_height_shift
+    ):
         settings = settings | {"slices": "1"}
-    return settings if opens("ffv1", pix_fmt, width, height, settings) else {"level": "1"}
+    return (
+        settings if opens("ffv1", pix_fmt, width, height, settings) else {"level": "1"}
+    )
 
 
-def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> dict[str, str]:
+def _quality(
+    row: EncoderRow, options: EncoderOptions, source: SourceInfo
+) -> dict[str, str]:
     settings: dict[str, str] = {}
     # each option of the user must mean something to this encoder
     if options.preset is not None:
         if row.preset is None:
-            raise OptionError(f"`preset={options.preset}`: {row.name} has no presets; remove the option")
+            raise OptionError(
+                f"`preset={options.preset}`: {row.name} has no presets; remove the option"
+            )
         if options.preset not in row.presets:
-            numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
+            numbers = [
+                preset for preset in row.presets if preset.lstrip("-").isdecimal()
+            ]
             words = [preset for preset in row.presets if preset not in numbers]
             presets = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
             raise OptionError(
@@ -261,7 +330,11 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
             )
         settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
-        why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
+        why = (
+            "lossless output has no quality to set"
+            if options.lossless
+            else f"{row.name} has no crf"
+        )
         raise OptionError(f"`crf={options.crf:g}`: {why}; remove the option")
     if options.crf is not None and options.crf > row.crf:
         raise OptionError(
@@ -270,7 +343,11 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
     # else the quality follows from the source
     if row.crf and not options.lossless:
         crf = usual_crf(source, row.crf) if options.crf is None else options.crf
-        settings = {**(row.fine if crf <= FINE_CRF else {}), **settings, row.quality: f"{crf:g}"}
+        settings = {
+            **(row.fine if crf <= FINE_CRF else {}),
+            **settings,
+            row.quality: f"{crf:g}",
+        }
     return settings
 
 
@@ -282,13 +359,16 @@ def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
     bits = bits_per_pixel(source)
     estimate = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
     crf = min(max(estimate, LEAST_CRF), GREATEST_CRF)
-    return round(crf * 1.4) if greatest > 51 else crf  # the same quality on VP9's and AV1's
+    # the same quality on VP9's and AV1's
+    return round(crf * 1.4) if greatest > 51 else crf
 
 
 def _check_own_settings(options: EncoderOptions) -> None:
     """Raise OptionError for an encoder option that sets a pixel format, or a loss in a lossless file."""
     if "pix_fmt" in options.options:
-        raise OptionError("`options=pix_fmt`: the pixel format is the source's own; remove the option")
+        raise OptionError(
+            "`options=pix_fmt`: the pixel format is the source's own; remove the option"
+        )
     # a setting may hide in the encoder's own list of them
     for key, value in options.options.items() if options.lossless else ():
         inner = re.split(r"[:=]", value) if key.endswith("-params") else []
@@ -299,7 +379,11 @@ def _check_own_settings(options: EncoderOptions) -> None:
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
     # options of encoders mean nothing where nothing is encoded
-    values = {"crf": options.crf, "preset": options.preset, "options": options.options or None}
+    values = {
+        "crf": options.crf,
+        "preset": options.preset,
+        "options": options.options or None,
+    }
     if useless := [f"`{name}`" for name, value in values.items() if value is not None]:
         raise OptionError(
             f"{', '.join(useless)}: a y4m pipe holds raw frames, there is nothing to encode; leave it out"
@@ -334,16 +418,24 @@ def decisions(
 
     # the other streams
     notes = encoded_sound(source, output, copied)
-    audio = [stream for stream in source.streams if stream.kind == "audio" and stream.index in copied]
+    audio = [
+        stream
+        for stream in source.streams
+        if stream.kind == "audio" and stream.index in copied
+    ]
     sounds = [stream.codec for stream in audio if stream.index not in notes]
     if sounds or notes:
         copies = [f"{' and '.join(sounds)} copied"] if sounds else []
         choices["sound"] = "; ".join([*copies, *notes.values()])
     if scan:
         choices["scan"] = scan
-    videos = [info for info in source.streams if info.role == "video" and info.index in copied]
+    videos = [
+        info for info in source.streams if info.role == "video" and info.index in copied
+    ]
     if names := "; ".join(map(label, videos)):
-        choices["video"] = f"stream {source.video.index} restored, {names} copied as it is"
+        choices["video"] = (
+            f"stream {source.video.index} restored, {names} copied as it is"
+        )
 
     # what is done with its pictures first
     if source.video.field_pictures:
@@ -360,8 +452,16 @@ def _why_container(source: SourceInfo, output: Target) -> str:
     video = source.video
     if suffix == output.suffix:
         return "the source's"
-    if suffix in MUXERS and not holds_format(MUXERS[suffix], video.pix_fmt, video.width, video.height):
+    if suffix in MUXERS and not holds_format(
+        MUXERS[suffix], video.pix_fmt, video.width, video.height
+    ):
         return f"{suffix} has no encoder for {video.format.name}"
     # standard input was stored under a name of its own
-    is_other = suffix not in ("", ".partial") and suffix not in MUXERS and suffix not in KINDS
-    return f"{suffix} isn't written" if is_other and output.suffix == ".mkv" else "as named"
+    is_other = (
+        suffix not in ("", ".partial") and suffix not in MUXERS and suffix not in KINDS
+    )
+    return (
+        f"{suffix} isn't written"
+        if is_other and output.suffix == ".mkv"
+        else "as named"
+    )

@@ -87,7 +87,8 @@ class Tag:
     """The tag of an output, which identifies the job that wrote it."""
 
     job: str  # the job's digest; "preview" for a preview
-    checksum: str | None = None  # of its packets; None in tags of earlier versions, and in previews
+    # of its packets; None in tags of earlier versions, and in previews
+    checksum: str | None = None
     frames: int = 0  # 0 if they weren't counted yet
     damage: str | None = None  # of the source, in words, as far as it was known
 
@@ -136,7 +137,9 @@ def _texts(opened: InputContainer, container: str) -> Iterator[str]:
         creator = _CREATOR.search(text) if key == "xmp" else None
         yield html.unescape(creator[1]) if creator else text
     if container == "mov":  # earlier versions had only this place
-        yield from (stream.metadata.get("encoder", "") for stream in opened.streams.video)
+        yield from (
+            stream.metadata.get("encoder", "") for stream in opened.streams.video
+        )
 
 
 def is_foreign(output: Target) -> bool:
@@ -161,7 +164,11 @@ def broken_output(output: Target, tag: Tag) -> str | None:
         return str(error).removeprefix(f"{output}: ")
     if count is not None and count < tag.frames:
         return f"it has {count} of its {tag.frames} frames"
-    return None if checksum == tag.checksum else "its packets are not those that were written"
+    return (
+        None
+        if checksum == tag.checksum
+        else "its packets are not those that were written"
+    )
 
 
 def unfinished_output(output: Target) -> str | None:
@@ -194,7 +201,9 @@ def packets_checksum(path: str) -> tuple[int | None, str]:
         stream = video_stream(opened)
         # all packets of a small file, else samples of it
         if opened.size <= PACKET_SAMPLE.small:
-            packets = [zlib.crc32(packet) for packet in opened.demux(stream) if packet.size]
+            packets = [
+                zlib.crc32(packet) for packet in opened.demux(stream) if packet.size
+            ]
             return len(packets), f"{zlib.crc32(repr(packets).encode()):08x}"
         checksum = 0
         for place in range(PACKET_SAMPLE.places + 1):
@@ -203,7 +212,9 @@ def packets_checksum(path: str) -> tuple[int | None, str]:
         return None, f"{checksum:08x}"
 
 
-def _packets_at(opened: InputContainer, stream: VideoStream, place: int) -> Iterator[Packet[VideoStream]]:
+def _packets_at(
+    opened: InputContainer, stream: VideoStream, place: int
+) -> Iterator[Packet[VideoStream]]:
     """Yield packets of the video from the key frame before one place of a file on; of the last place, all to
     the end.
     """
@@ -260,7 +271,9 @@ def _has_end(picture: bytes) -> bool:
     # a TIFF ends with its directory
     if byte_order := {b"II*\0": "<", b"MM\0*": ">"}.get(picture[:4]):
         place: int = struct.unpack(f"{byte_order}I", picture[4:8].ljust(4, b"\0"))[0]
-        count: int = struct.unpack(f"{byte_order}H", picture[place : place + 2].ljust(2, b"\0"))[0]
+        count: int = struct.unpack(
+            f"{byte_order}H", picture[place : place + 2].ljust(2, b"\0")
+        )[0]
         return place > 0 and place + 2 + 12 * count + 4 <= len(picture)
     return jpeg_end(picture) is not None
 
@@ -270,7 +283,10 @@ def _has_end(picture: bytes) -> bool:
 
 def write_list(output: Target, tag: str, pictures: Sequence[Path]) -> None:
     """Write the list of numbered pictures, by which they are known to be whole. Raises MediaError."""
-    names, digests = [path.name for path in pictures], [_picture_digest(path) for path in pictures]
+    names, digests = (
+        [path.name for path in pictures],
+        [_picture_digest(path) for path in pictures],
+    )
     content = {"tag": tag, "pictures": names, "digests": digests}
     write_whole(output.list_path, json.dumps(content).encode())
 
@@ -293,4 +309,6 @@ def _broken_pictures(output: Target) -> str | None:
 
 
 def _picture_digest(path: Path) -> str:
-    return places_digest(path, PACKET_SAMPLE.picture_places, PACKET_SAMPLE.picture_window)[:16]
+    return places_digest(
+        path, PACKET_SAMPLE.picture_places, PACKET_SAMPLE.picture_window
+    )[:16]

@@ -19,7 +19,13 @@ from vidrestore.files.atomic import Partial
 from vidrestore.media.containers.matroska import write_aspect
 from vidrestore.media.formats.cut import Cut, later_code
 from vidrestore.media.formats.encoder_table import ISO, EncoderChoice
-from vidrestore.media.formats.encoding import Encoder, add_encoder, frame_ticks, full_duration, write_errors
+from vidrestore.media.formats.encoding import (
+    Encoder,
+    add_encoder,
+    frame_ticks,
+    full_duration,
+    write_errors,
+)
 from vidrestore.media.formats.log import log_level
 from vidrestore.media.formats.side_data import unwritten
 from vidrestore.media.formats.source import SUFFIXES
@@ -31,7 +37,15 @@ from vidrestore.pixels.frames import WHOLE, Span, VideoInfo
 _LARGEST_TIMESCALE = 2**31 - 1
 # metadata that a muxer writes itself
 _OWN_KEYS = frozenset(
-    {"major_brand", "minor_version", "compatible_brands", "encoder", "encoding_tool", "vidrestore", "xmp"}
+    {
+        "major_brand",
+        "minor_version",
+        "compatible_brands",
+        "encoder",
+        "encoding_tool",
+        "vidrestore",
+        "xmp",
+    }
 )
 # Keys with a fixed place in MP4; others need the newer list of keys, which excludes cover art.
 _MP4_KEYS = frozenset({
@@ -41,7 +55,8 @@ _MP4_KEYS = frozenset({
     "creation_time", "timecode", "location",
 })  # fmt: skip
 MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM
-_DROP = {"audio": "audio", "video": "video", "subtitle": "subtitles"}  # kinds of streams -> words of `drop`
+# kinds of streams -> words of `drop`
+_DROP = {"audio": "audio", "video": "video", "subtitle": "subtitles"}
 
 
 @dataclass
@@ -59,7 +74,11 @@ class Times:
         # packets come in decoding order, so neither end is known before the last
         self.first = min(pts, self.first) if self.count else pts
         self.last = max(pts, self.last) if self.count else pts
-        self.count, self.total, self.end = self.count + 1, self.total + pts, pts + duration
+        self.count, self.total, self.end = (
+            self.count + 1,
+            self.total + pts,
+            pts + duration,
+        )
 
     def add_packet(self, packet: Packet[Any]) -> None:
         time = packet.pts if packet.pts is not None else packet.dts
@@ -72,16 +91,24 @@ class Times:
         Containers round times by up to two ticks, or a millisecond.
         """
         late = abs(self.total - written.total) * tick
-        as_written = self.count == written.count and late <= written.count * max(2 * tick, MILLISECOND)
+        as_written = self.count == written.count and late <= written.count * max(
+            2 * tick, MILLISECOND
+        )
         return as_written or self.size == written.size
 
 
 class WrittenStreams:
     """The packets written to each stream of a file, to verify it once it is closed."""
 
-    def __init__(self, output: str, video: VideoInfo, container: OutputContainer, index: int) -> None:
-        self.output, self.video, self.index = output, video, index  # the index is that of the video's stream
-        self.kinds = ["cover" if is_attached(stream) else stream.type for stream in container.streams]
+    def __init__(
+        self, output: str, video: VideoInfo, container: OutputContainer, index: int
+    ) -> None:
+        # the index is that of the video's stream
+        self.output, self.video, self.index = output, video, index
+        self.kinds = [
+            "cover" if is_attached(stream) else stream.type
+            for stream in container.streams
+        ]
         self.ticks = [Fraction(stream.time_base or 1) for stream in container.streams]
         self.tick = self.ticks[index]
         self.frames = Times()  # those of the video
@@ -124,7 +151,9 @@ class WrittenStreams:
                 "was discarded"
             )
 
-    def _verify_copy(self, index: int, times: Times, streams_read: dict[str, list[Times]]) -> None:
+    def _verify_copy(
+        self, index: int, times: Times, streams_read: dict[str, list[Times]]
+    ) -> None:
         """Compare copied sound or further video with what was written."""
         kind = self.kinds[index]
         if kind not in ("audio", "video"):  # muxers add packets to subtitles
@@ -152,7 +181,8 @@ class Muxer:
         *,
         overwrite: bool = False,
         span: Span = WHOLE,  # the part of the source that is written
-        first: int | None = None,  # pts of the first frame: chapters move with a video that begins before 0
+        # pts of the first frame: chapters move with a video that begins before 0
+        first: int | None = None,
         tag: str | None = None,  # metadata on how the file was restored
     ) -> None:
         self.output, self.overwrite, self.tag = output, overwrite, tag
@@ -167,7 +197,11 @@ class Muxer:
         self.first_dts = 0
 
         # ticks added to all times if only a part is written, or if a source begins before 0
-        self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
+        self.shift = (
+            -round(self.cut.start / self.time_base)
+            if self.cut and self.cut.start
+            else 0
+        )
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
 
@@ -188,10 +222,14 @@ class Muxer:
     def _open(self, url: str) -> None:
         # metadata of the source, without what muxers write themselves
         tags = self.copier.opened.metadata if self.copier else {}
-        metadata = {key: value for key, value in tags.items() if key.lower() not in _OWN_KEYS}
+        metadata = {
+            key: value for key, value in tags.items() if key.lower() not in _OWN_KEYS
+        }
         metadata = self._valid_metadata(metadata)
         options = self._muxer_options(metadata)
-        self.container = av.open(url, "w", format=self.choice.container, container_options=options)
+        self.container = av.open(
+            url, "w", format=self.choice.container, container_options=options
+        )
         # without dates and random identifiers, so that the same job gives the same file
         bitexact: Any = Flags.bitexact.value
         self.container.flags |= bitexact
@@ -200,11 +238,15 @@ class Muxer:
         self._add_streams(self.container)
         if self.tag:
             by_keys = "use_metadata_tags" in options.get("movflags", "")
-            self.container.metadata.update(tag_metadata(self.tag, self.choice.container, by_keys=by_keys))
+            self.container.metadata.update(
+                tag_metadata(self.tag, self.choice.container, by_keys=by_keys)
+            )
         self.container.start_encoding()
         # PyAV writes the header from an encoder, which the caller may use
         self.encoder = Encoder(self.stream.codec_context, self.choice, self.video)
-        self.written = WrittenStreams(self.output, self.video, self.container, self.stream.index)
+        self.written = WrittenStreams(
+            self.output, self.video, self.container, self.stream.index
+        )
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
@@ -212,7 +254,10 @@ class Muxer:
         # MP4's own keys, or the newer list that takes any
         foreign = {key for key in metadata if key.lower() not in _MP4_KEYS}
         flags = "+faststart"
-        has_cover = any(info.attached_picture and info.index in self.copy for info in self.source.streams)
+        has_cover = any(
+            info.attached_picture and info.index in self.copy
+            for info in self.source.streams
+        )
         if foreign and not has_cover:
             flags += "+use_metadata_tags"
         elif foreign:
@@ -221,14 +266,20 @@ class Muxer:
                 f"{', '.join(sorted(foreign))}; `output=NAME.mkv` keeps both"
             )
         timescale = self.time_base.denominator
-        copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
+        copied = (
+            [self.copier.opened.streams[index] for index in self.copy]
+            if self.copier
+            else []
+        )
         # the start of a stream is stored in ticks that are exact for all streams, else for the video
         others = (Fraction(stream.time_base or 1).denominator for stream in copied)
         denominator = math.lcm(timescale, *others)
         return {
             "movflags": flags,
             "video_track_timescale": str(timescale),
-            "movie_timescale": str(denominator if denominator <= _LARGEST_TIMESCALE else timescale),
+            "movie_timescale": str(
+                denominator if denominator <= _LARGEST_TIMESCALE else timescale
+            ),
         }
 
     def _add_streams(self, container: OutputContainer) -> None:
@@ -242,12 +293,18 @@ class Muxer:
             # as it was described and marked in the source
             if self.copier:
                 original = self.copier.opened.streams[index]
-                metadata = stream_metadata(original, self.choice.container, has_all_packets=False)
+                metadata = stream_metadata(
+                    original, self.choice.container, has_all_packets=False
+                )
                 self.stream.metadata.update(self._valid_metadata(metadata))
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()
-            late = Fraction(0) if self.cut and self.cut.start else self.shift * self.time_base
+            late = (
+                Fraction(0)
+                if self.cut and self.cut.start
+                else self.shift * self.time_base
+            )
             chapters = self.cut.chapters(chapters) if self.cut else chapters
             container.set_chapters(_moved(chapters, late))
             self.copier.start()
@@ -258,19 +315,29 @@ class Muxer:
         """
         # a title of a user may look like our own tag
         if titles := [key for key, text in metadata.items() if Tag.parse(text)]:
-            self._warn_once(f"{', '.join(titles)}: left out, as the text looks like vidrestore's own tag")
-            metadata = {key: text for key, text in metadata.items() if key not in titles}
+            self._warn_once(
+                f"{', '.join(titles)}: left out, as the text looks like vidrestore's own tag"
+            )
+            metadata = {
+                key: text for key, text in metadata.items() if key not in titles
+            }
         # the time code is that of the first frame which is written
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
         rate = self.video.rate or self.video.base_rate or Fraction(0)
         late = self.cut.start - (self.video.start or 0) * self.time_base
-        later_codes = {key: later_code(metadata[key], round(late * rate), rate) for key in codes}
+        later_codes = {
+            key: later_code(metadata[key], round(late * rate), rate) for key in codes
+        }
         later = {key: code for key, code in later_codes.items() if code}
         if len(later) < len(codes):
-            self._warn_once(f"the time code {metadata[codes[0]]} can't be counted on, so it is left out")
-        return {key: value for key, value in metadata.items() if key not in codes} | later
+            self._warn_once(
+                f"the time code {metadata[codes[0]]} can't be counted on, so it is left out"
+            )
+        return {
+            key: value for key, value in metadata.items() if key not in codes
+        } | later
 
     def _warn_once(self, text: str) -> None:
         warning = f"{self.output}: {text}"
@@ -291,9 +358,18 @@ class Muxer:
         if frames.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
         pts, duration = pts + self.shift, full_duration(duration, self.video)
-        ticks, end = (nearest_tick(time * self.time_base / tick) for time in (pts, pts + duration))
+        ticks, end = (
+            nearest_tick(time * self.time_base / tick) for time in (pts, pts + duration)
+        )
         if frames.count and ticks <= frames.last:
-            raise same_tick(self.output, frames.count, pts, self.time_base, self.choice.container, tick)
+            raise same_tick(
+                self.output,
+                frames.count,
+                pts,
+                self.time_base,
+                self.choice.container,
+                tick,
+            )
         frames.add(ticks, end - ticks)
         return pts, duration
 
@@ -318,8 +394,12 @@ class Muxer:
 
     def _copy_up_to(self, time: Fraction | None) -> None:
         assert self.container is not None
-        for packet in self.copier.up_to(time, self.shift * self.time_base) if self.copier else ():
-            self.written.copied.setdefault(packet.stream.index, Times()).add_packet(packet)
+        for packet in (
+            self.copier.up_to(time, self.shift * self.time_base) if self.copier else ()
+        ):
+            self.written.copied.setdefault(packet.stream.index, Times()).add_packet(
+                packet
+            )
             self.container.mux_one(packet)
 
     def finish(self) -> None:
@@ -342,7 +422,9 @@ class Muxer:
         if self.choice.container in ISO and self.last_packet.dts is not None:
             frames = self.written.frames
             total = (frames.end - frames.first) * self.written.tick / self.time_base
-            self.last_packet.duration = max(1, round(total) - (self.last_packet.dts - self.first_dts))
+            self.last_packet.duration = max(
+                1, round(total) - (self.last_packet.dts - self.first_dts)
+            )
         self._mux(self.last_packet)
 
     def _close(self) -> None:
@@ -382,12 +464,23 @@ def _moved(chapters: list[Any], shift: Fraction) -> list[Any]:
     late = []
     for chapter in chapters:
         ticks = round(shift / Fraction(chapter["time_base"]))
-        late.append({**chapter, "start": max(0, chapter["start"] + ticks), "end": chapter["end"] + ticks})
+        late.append(
+            {
+                **chapter,
+                "start": max(0, chapter["start"] + ticks),
+                "end": chapter["end"] + ticks,
+            }
+        )
     return late
 
 
 def same_tick(
-    output: str, frame: int, pts: int, time_base: Fraction, container: str, tick: Fraction
+    output: str,
+    frame: int,
+    pts: int,
+    time_base: Fraction,
+    container: str,
+    tick: Fraction,
 ) -> MediaError:
     """Return the error for two frames on the same tick of the container."""
     return MediaError(
@@ -405,7 +498,8 @@ def read_times(path: Path, container: str) -> dict[str, list[Times]]:
     with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
         times_by_kind = _read_times(path, container)
     for level, name, message in messages:
-        if level <= ffmpeg.ERROR and container in name.split(","):  # a demuxer has the names of all its kinds
+        # a demuxer has the names of all its kinds
+        if level <= ffmpeg.ERROR and container in name.split(","):
             raise MediaError(f"its own reader finds an error ({message.strip()})")
     return times_by_kind
 
@@ -423,6 +517,10 @@ def _read_times(path: Path, container: str) -> dict[str, list[Times]]:
                 # from its first packet: FFmpeg may take its start_time from another stream
                 times.end = times.first + stream.duration
             elif opened.duration is not None:
-                times.end = int(opened.duration / (1_000_000 * Fraction(stream.time_base or 1)))
-            times_by_kind.setdefault("cover" if is_attached(stream) else stream.type, []).append(times)
+                times.end = int(
+                    opened.duration / (1_000_000 * Fraction(stream.time_base or 1))
+                )
+            times_by_kind.setdefault(
+                "cover" if is_attached(stream) else stream.type, []
+            ).append(times)
     return times_by_kind

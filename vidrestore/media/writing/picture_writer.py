@@ -20,7 +20,13 @@ from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.encoding import Encoder, opens, write_errors
 from vidrestore.media.formats.source import NUMBERED_PICTURES, PICTURE_ENCODERS, Target
-from vidrestore.media.photos.photo_notes import EDITORS, EXIF, TEXTS, read_notes, with_notes
+from vidrestore.media.photos.photo_notes import (
+    EDITORS,
+    EXIF,
+    TEXTS,
+    read_notes,
+    with_notes,
+)
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.writing.finished import write_list
 from vidrestore.pixels.frames import PixelFormat, VideoInfo
@@ -53,7 +59,9 @@ def choose_picture_encoder(
     name for many pictures, OptionError for options that the encoder lacks.
     """
     # options that these encoders lack are errors
-    if not output.is_pattern and not (source.container == NUMBERED_PICTURES and source.video.frames == 1):
+    if not output.is_pattern and not (
+        source.container == NUMBERED_PICTURES and source.video.frames == 1
+    ):
         raise MediaError(
             f"{output}: one picture, but a video has many; name them all, as in %04d{output.path.suffix}"
         )
@@ -64,22 +72,34 @@ def choose_picture_encoder(
         )
     for field in ("crf", "preset"):
         if (value := getattr(options, field)) is not None:
-            raise OptionError(f"`{field}={str(value).removesuffix('.0')}`: {_WAYS[name]}")
+            raise OptionError(
+                f"`{field}={str(value).removesuffix('.0')}`: {_WAYS[name]}"
+            )
     if options.lossless and name == "mjpeg":
-        raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
+        raise OptionError(
+            f"{output}: JPEG is never lossless; name .png or .tiff pictures"
+        )
     # a format that holds all bits, tried before the work
     pix_fmt = _pix_fmt(name, video.format, output)
-    settings = _SETTINGS[name] | {key: str(value) for key, value in options.options.items()}
+    settings = _SETTINGS[name] | {
+        key: str(value) for key, value in options.options.items()
+    }
     if not opens(name, pix_fmt, video.width, video.height, settings):
         words = " ".join(f"{key}={value}" for key, value in settings.items())
-        raise MediaError(f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {words}")
-    return EncoderChoice(name, pix_fmt, NUMBERED_PICTURES, settings, lossless=name != "mjpeg")
+        raise MediaError(
+            f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {words}"
+        )
+    return EncoderChoice(
+        name, pix_fmt, NUMBERED_PICTURES, settings, lossless=name != "mjpeg"
+    )
 
 
 def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
     if encoder == "mjpeg":
         if pixels.alpha:
-            raise MediaError(f"{output}: JPEG has no transparency; name .png or .tiff pictures")
+            raise MediaError(
+                f"{output}: JPEG has no transparency; name .png or .tiff pictures"
+            )
         shifts = pixels.chroma_width_shift, pixels.chroma_height_shift
         subsampling = {(1, 1): "420", (1, 0): "422"}.get(shifts, "444")
         return f"yuvj{subsampling}p"  # full range, the only one in JPEG
@@ -89,7 +109,9 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
     return names[deep] + _DEEP[encoder] * deep
 
 
-def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: Sequence[str]) -> str | None:
+def losses(
+    source: SourceInfo, output: Target, choice: EncoderChoice, streams: Sequence[str]
+) -> str | None:
     """Return a sentence on what is left out if the output is pictures; `streams` are the kinds of the other
     streams.
     """
@@ -99,7 +121,8 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: S
     video, omissions = source.video, [*streams]
     if video.rotation or video.display_matrix:
         omissions.append(f"the rotation by {video.rotation} degrees")
-    per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()  # states it, too
+    # states it, too
+    per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()
     if video.sample_aspect_ratio not in (None, 1) and not per_inch:
         omissions.append(f"the pixel aspect ratio {video.sample_aspect_ratio}")
     if (
@@ -111,10 +134,16 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: S
         omissions.append("the times of the frames, whose rate varies")
     if choice.encoder == "mjpeg" and video.format.depth > 8:
         omissions.append(f"{video.format.depth - 8} of {video.format.depth} bits")
-    return f"{output}: pictures hold the frames only; left out: {', '.join(omissions)}" if omissions else None
+    return (
+        f"{output}: pictures hold the frames only; left out: {', '.join(omissions)}"
+        if omissions
+        else None
+    )
 
 
-def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]) -> frozenset[str]:
+def side_data_left_out(
+    source: SourceInfo, choice: EncoderChoice, drop: Set[str]
+) -> frozenset[str]:
     """Return the kinds of side data that the output lacks, but for those that are dropped. Pictures store the
     notes of pictures (`photo_notes`), of which the first is examined.
     """
@@ -122,7 +151,11 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     if source.pictures is None or choice.container != NUMBERED_PICTURES:
         return kinds
     dropped = {EXIF, EDITORS, TEXTS} if "exif" in drop else set[str]()
-    return kinds - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds - dropped
+    return (
+        kinds
+        - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds
+        - dropped
+    )
 
 
 class PictureFiles:
@@ -147,8 +180,10 @@ class PictureFiles:
         self._first_picture: bytes | None = None  # encoded; written last, by `finish`
         self._count = 0  # frames
         self._first_number = 1  # in the name of the first picture
-        self._sources: tuple[str, ...] = ()  # the source's picture of each frame; empty for a video
-        self._partials: list[Partial] = []  # pictures under hidden names; the last may be incomplete
+        # the source's picture of each frame; empty for a video
+        self._sources: tuple[str, ...] = ()
+        # pictures under hidden names; the last may be incomplete
+        self._partials: list[Partial] = []
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -193,7 +228,9 @@ class PictureFiles:
         noted = with_notes(data, notes)
         if not notes.exif or self._is_decodable(noted):
             return noted
-        self.warnings.append(f"{source}: its notes of the camera (EXIF) are broken, and left out")
+        self.warnings.append(
+            f"{source}: its notes of the camera (EXIF) are broken, and left out"
+        )
         return with_notes(data, replace(notes, exif=b""))
 
     def _is_decodable(self, data: bytes) -> bool:
@@ -201,7 +238,8 @@ class PictureFiles:
         # as strictly as FFmpeg can
         decoder: Any = av.CodecContext.create(self.choice.encoder, "r")
         decoder.thread_count = 1
-        if self.choice.encoder != "tiff":  # of which FFmpeg's own files are not strictly right
+        # of which FFmpeg's own files are not strictly right
+        if self.choice.encoder != "tiff":
             decoder.options = {"err_detect": "explode"}
         try:
             frames = [*decoder.decode(av.Packet(data)), *decoder.decode(None)]
@@ -227,7 +265,9 @@ class PictureFiles:
         """
         # nothing is renamed before all are whole, the first picture last of all
         if self._first_picture is None:
-            raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
+            raise MediaError(
+                f"{self.output}: no frame was written, so there is no picture to keep"
+            )
         beyond = set(self.output.existing()) - set(
             range(self._first_number, self._first_number + self._count)
         )
@@ -243,7 +283,9 @@ class PictureFiles:
             with write_errors(str(partial.target)):
                 partial.put_in_place(overwrite=self.overwrite)
         if self.tag and self.output.is_pattern:
-            write_list(self.output, self.tag, [partial.target for partial in self._partials])
+            write_list(
+                self.output, self.tag, [partial.target for partial in self._partials]
+            )
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(

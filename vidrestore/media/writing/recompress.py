@@ -18,7 +18,9 @@ from vidrestore.pixels.frames import ColourTags, Frame
 Planes = tuple[NDArray[np.uint8], ...]
 
 
-def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -> list[Planes]:
+def recompress(
+    frames: Sequence[Planes], crf: float, preset: str = "veryfast"
+) -> list[Planes]:
     """Encode and decode 8-bit Y, U, V of 4:2:0 by x264 at quality `crf` (0 best, 51 worst); the same frames
     give the same result. Raises ValueError for odd sides.
     """
@@ -40,17 +42,25 @@ def _recode(
     """Pass frames through an encoder and a decoder of one thread, whose results are the same in every run."""
     encoding: Any = av.CodecContext.create(encoder, "w")
     encoding.height, encoding.width = frames[0][0].shape
-    encoding.pix_fmt, encoding.time_base, encoding.thread_count = pix_fmt, Fraction(1, 25), 1
+    encoding.pix_fmt, encoding.time_base, encoding.thread_count = (
+        pix_fmt,
+        Fraction(1, 25),
+        1,
+    )
     for name, value in settings.items():
         setattr(encoding, name, value)
     # encode all, so that delayed packets come, too
     packets: list[Any] = []
     for number, planes in enumerate(frames):
-        video_frame = picture(Frame(planes, number, 1), pix_fmt, Fraction(1, 25), ColourTags())
+        video_frame = picture(
+            Frame(planes, number, 1), pix_fmt, Fraction(1, 25), ColourTags()
+        )
         packets += encoding.encode(video_frame)
     packets += encoding.encode(None)
     # decode in the same order
     decoding: Any = av.CodecContext.create(decoder, "r")
     decoding.thread_count = 1
-    decoded = [frame for packet in [*packets, None] for frame in decoding.decode(packet)]
+    decoded = [
+        frame for packet in [*packets, None] for frame in decoding.decode(packet)
+    ]
     return [planes_of(frame) for frame in decoded]

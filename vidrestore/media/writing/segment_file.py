@@ -34,7 +34,12 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
 from vidrestore.files.regular import Count, open_regular, parse_json
 from vidrestore.media.formats.encoder_table import EncoderChoice
-from vidrestore.media.formats.encoding import Encoder, check_frame, full_duration, write_errors
+from vidrestore.media.formats.encoding import (
+    Encoder,
+    check_frame,
+    full_duration,
+    write_errors,
+)
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.writing.muxer import MILLISECOND, Muxer, nearest_tick, same_tick
 from vidrestore.media.writing.picture_writer import PictureFiles
@@ -61,12 +66,16 @@ class SegmentWriter:
     doesn't fit, or if its time is on the same tick of the container as the frame before.
     """
 
-    def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, first: int = 0) -> None:
+    def __init__(
+        self, path: Path, source: SourceInfo, choice: EncoderChoice, *, first: int = 0
+    ) -> None:
         self.path, self.source, self.choice = path, source, choice
-        self.first, self.frames = first, 0  # number of the first frame in the video, and their count
+        # number of the first frame in the video, and their count
+        self.first, self.frames = first, 0
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
-        self._places: dict[int, int] = {}  # pts -> place, of the pictures inside the encoder
+        # pts -> place, of the pictures inside the encoder
+        self._places: dict[int, int] = {}
         self._packets = self._early = self._delay = 0
         with write_errors(str(path)):
             self._partial = Partial(path, private=True)
@@ -98,8 +107,12 @@ class SegmentWriter:
         # two frames on one tick could not be told apart in the container
         base = self.source.video.time_base
         frame = self.first + self.frames
-        if nearest_tick(pts * base / MILLISECOND) <= nearest_tick(self._before * base / MILLISECOND):
-            raise same_tick(self.source.path, frame, pts, base, self.choice.container, MILLISECOND)
+        if nearest_tick(pts * base / MILLISECOND) <= nearest_tick(
+            self._before * base / MILLISECOND
+        ):
+            raise same_tick(
+                self.source.path, frame, pts, base, self.choice.container, MILLISECOND
+            )
 
     def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
         with write_errors(str(self.path)):
@@ -110,11 +123,15 @@ class SegmentWriter:
                 self._delay = max(self._delay, self._packets - place)
                 self._early += packet.dts is not None and packet.dts < 0
                 self._packets += 1
-                self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
+                self._record(
+                    _KEY if packet.is_keyframe else _PACKET, place, bytes(packet)
+                )
 
     def _record(self, kind: int, place: int, data: bytes) -> None:
         head = _RECORD_HEAD.pack(kind, place, len(data))
-        self._partial.file.write(head + _RECORD_CHECK.pack(zlib.crc32(data, zlib.crc32(head))))
+        self._partial.file.write(
+            head + _RECORD_CHECK.pack(zlib.crc32(data, zlib.crc32(head)))
+        )
         self._partial.file.write(data)
 
     def finish(self, label: Mapping[str, Any]) -> SegmentFacts:
@@ -168,7 +185,10 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
         with open_regular(path) as file:
             left = os.fstat(file.fileno()).st_size
             while kind != _LAST:
-                head, check = file.read(_RECORD_HEAD.size), file.read(_RECORD_CHECK.size)
+                head, check = (
+                    file.read(_RECORD_HEAD.size),
+                    file.read(_RECORD_CHECK.size),
+                )
                 if len(check) < _RECORD_CHECK.size:
                     raise _damaged(path, "it is cut short")
                 kind, place, size = _RECORD_HEAD.unpack(head)
@@ -183,7 +203,9 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _damaged(path: Path, reason: str) -> MediaError:
-    return MediaError(f"{path}: not a whole segment: {reason}; run again to make it again")
+    return MediaError(
+        f"{path}: not a whole segment: {reason}; run again to make it again"
+    )
 
 
 def join_segments(
@@ -217,7 +239,9 @@ def join_segments(
             packet.time_base, packet.is_keyframe = output.time_base, kind == _KEY
             packet.pts, packet.duration = ticks[first + place]
             early = written < delay
-            packet.dts = ticks[written][0] - late if early else ticks[written - delay][0]
+            packet.dts = (
+                ticks[written][0] - late if early else ticks[written - delay][0]
+            )
             written += 1
             output.put(packet)
             yield

@@ -18,7 +18,8 @@ from vidrestore.media.formats.cut import Cut
 from vidrestore.media.reading.probe import StreamInfo, decoder_of, is_lossless
 
 SOUND_NAMES = {"flac": "FLAC", "alac": "ALAC", "aac": "AAC", "libopus": "Opus"}
-_LAYOUTS = ("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1")  # by the number of channels
+# by the number of channels
+_LAYOUTS = ("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1")
 # what FFmpeg lists for a container, too, but refuses to write
 _UNWRITTEN = {
     "mov": {"flac", "opus", "libopus", "truehd"},
@@ -26,7 +27,8 @@ _UNWRITTEN = {
 }
 _USUAL_SAMPLE_RATE = 48000
 _BIT_RATE = 96_000  # per channel, of what is encoded with a loss
-_OUT_OF_STEP = Fraction(1, 10)  # seconds between the samples' own clock and the stated times
+# seconds between the samples' own clock and the stated times
+_OUT_OF_STEP = Fraction(1, 10)
 
 
 def encoder_of(stream: StreamInfo, container: str) -> str | None:
@@ -57,7 +59,9 @@ def rate_code(codec: str, head: bytes) -> int | None:
         return head[2] >> 2 & 0xF
     if codec in ("mp2", "mp3", "mp3float") and is_synced and head[1] & 0xE0 == 0xE0:
         return head[1] & 0x18 | head[2] >> 2 & 3
-    return head[4] >> 6 if codec in ("ac3", "eac3") and head[:2] == b"\x0b\x77" else None
+    return (
+        head[4] >> 6 if codec in ("ac3", "eac3") and head[:2] == b"\x0b\x77" else None
+    )
 
 
 @cache
@@ -75,14 +79,20 @@ class EncodedSound:
     """
 
     def __init__(
-        self, output: OutputContainer, template: AudioStream, encoder: str, cut: Cut | None = None
+        self,
+        output: OutputContainer,
+        template: AudioStream,
+        encoder: str,
+        cut: Cut | None = None,
     ) -> None:
         # the encoder's settings follow from the source's
         self.decoder = source = template.codec_context
         rates = av.codec.Codec(encoder, "w").audio_rates
         count = source.layout.nb_channels
         if not 1 <= count <= len(_LAYOUTS):
-            raise ValueError(f"{count} channels can't be encoded as {SOUND_NAMES[encoder]}")
+            raise ValueError(
+                f"{count} channels can't be encoded as {SOUND_NAMES[encoder]}"
+            )
         rate, codec = source.sample_rate, source.codec.canonical_name
         deep = is_lossless(codec) and not source.format.name.startswith(("s16", "u8"))
         self.cut = cut  # the decoded frames that begin in it are used
@@ -90,7 +100,9 @@ class EncodedSound:
         stream: Any = output.add_stream(encoder, rate=output_rate)
         self.stream: AudioStream = stream
         layout = source.layout.name
-        self.stream.codec_context.layout = _LAYOUTS[count - 1] if "channels" in layout else layout
+        self.stream.codec_context.layout = (
+            _LAYOUTS[count - 1] if "channels" in layout else layout
+        )
         if encoder in ("flac", "alac"):
             planar = "p" if encoder == "alac" else ""
             self.stream.codec_context.format = f"{'s32' if deep else 's16'}{planar}"
@@ -99,7 +111,8 @@ class EncodedSound:
         self.stream.time_base = Fraction(1, self.stream.codec_context.sample_rate)
         self.undecoded = 0  # packets that couldn't be decoded
         self.only_decodes = False  # for a trial: encoding takes most of the time
-        self.clock: int | None = None  # the time of the next sample, in samples of the source
+        # the time of the next sample, in samples of the source
+        self.clock: int | None = None
 
     def packets(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:
         """Yield encoded packets, after a packet of the source."""

@@ -30,10 +30,14 @@ from vidrestore.media.reading.probe import (
 )
 from vidrestore.media.writing.sound import EncodedSound, encoder_of, rate_code
 
-_LONGEST_ROW = 12  # packets of sound, one after the other, whose times are repaired: a quarter of a second
-_MOST_MOVED_SECONDS = 1  # of a packet of another kind, whose neighbours don't tell its time
-_SURE = 3  # packets one after the other that state another sample rate; one may be damaged
-_COVERS = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}  # codec -> suffix, MIME type
+# packets of sound, one after the other, whose times are repaired: a quarter of a second
+_LONGEST_ROW = 12
+# of a packet of another kind, whose neighbours don't tell its time
+_MOST_MOVED_SECONDS = 1
+# packets one after the other that state another sample rate; one may be damaged
+_SURE = 3
+# codec -> suffix, MIME type
+_COVERS = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}
 
 
 def add_stream(
@@ -55,7 +59,9 @@ def add_stream(
     else:
         stream = output.add_stream_from_template(template, opaque=True)
     is_whole = sound is None and cut is None
-    stream.metadata.update(stream_metadata(template, output.format.name, has_all_packets=is_whole))
+    stream.metadata.update(
+        stream_metadata(template, output.format.name, has_all_packets=is_whole)
+    )
     stream.disposition = template.disposition
     return stream, sound
 
@@ -76,12 +82,15 @@ class Clock:
     def __init__(self, stream: Stream, output: OutputContainer) -> None:
         self.stream = stream
         nonstrict: Any = Flags.ts_nonstrict.value
-        may_be_equal = stream.type in ("subtitle", "data") or output.format.flags & nonstrict
+        may_be_equal = (
+            stream.type in ("subtitle", "data") or output.format.flags & nonstrict
+        )
         self.step = 0 if may_be_equal else 1
         self.last: int | None = None  # in ticks of the output
         self.row = 0  # packets repaired one after the other
         self.moved = Fraction(0)  # seconds that the last packet was moved
-        self.repaired: list[Fraction] = []  # seconds of the source at which a packet was moved
+        # seconds of the source at which a packet was moved
+        self.repaired: list[Fraction] = []
 
     def repair(self, packet: Packet[Any], time: Fraction | None = None) -> None:
         """Count a packet's times in ticks of the output, behind those before; `time` is that in the source.
@@ -123,14 +132,19 @@ class StreamCopier:
     def __init__(self, source: str, cut: Cut | None = None) -> None:
         self.source, self.cut = source, cut  # of a cut only its content is copied
         self.opened = open_input(source)
-        self.clocks: dict[int, Clock] = {}  # clocks of the output's streams, by their index in the source
-        self.encoded: dict[int, EncodedSound] = {}  # sound to encode again, by its index in the source
-        self.latest: tuple[int, Fraction | None] | None = None  # index and time of the last packet
-        self.rates: dict[int, list[int]] = {}  # codes of sample rates: the first, then others in a row
+        # clocks of the output's streams, by their index in the source
+        self.clocks: dict[int, Clock] = {}
+        # sound to encode again, by its index in the source
+        self.encoded: dict[int, EncodedSound] = {}
+        # index and time of the last packet
+        self.latest: tuple[int, Fraction | None] | None = None
+        # codes of sample rates: the first, then others in a row
+        self.rates: dict[int, list[int]] = {}
         self.hides = False  # whether the output can hide sound by an edit list
         # the packets of the output that were read or encoded, with their index in the source
         self.packets: Iterator[tuple[int, Packet[Any]]] | None = None
-        self.next_entry: tuple[int, Packet[Any]] | None = None  # a packet that is not due yet
+        # a packet that is not due yet
+        self.next_entry: tuple[int, Packet[Any]] | None = None
         self.broken: str | None = None  # the first error, in words
         self.corrupt = 0  # packets marked corrupt
 
@@ -139,11 +153,17 @@ class StreamCopier:
         """The damage of the copied streams, in words; None without."""
         signs = [self.broken] if self.broken else []
         if self.corrupt:
-            signs.append(f"{self.corrupt} packets of the sound and other streams are marked corrupt")
+            signs.append(
+                f"{self.corrupt} packets of the sound and other streams are marked corrupt"
+            )
         for index, sound in self.encoded.items():
             if count := sound.undecoded:
-                packets, are = ("1 packet", "is") if count == 1 else (f"{count} packets", "are")
-                signs.append(f"{packets} of stream {index} can't be decoded, and {are} silent")
+                packets, are = (
+                    ("1 packet", "is") if count == 1 else (f"{count} packets", "are")
+                )
+                signs.append(
+                    f"{packets} of stream {index} can't be decoded, and {are} silent"
+                )
         return "; ".join(signs) or None
 
     def add(self, output: OutputContainer, index: int) -> None:
@@ -164,8 +184,14 @@ class StreamCopier:
         """Attach cover art as a file named cover.*, since Matroska has no streams for it."""
         codec = template.codec_context.name
         suffix, mimetype = _COVERS.get(codec, (codec, f"image/{codec}"))
-        facts = {"filename": f"cover.{suffix}", "mimetype": mimetype, **template.metadata}
-        cover = output.add_attachment(facts["filename"], facts["mimetype"], self._picture(template.index))
+        facts = {
+            "filename": f"cover.{suffix}",
+            "mimetype": mimetype,
+            **template.metadata,
+        }
+        cover = output.add_attachment(
+            facts["filename"], facts["mimetype"], self._picture(template.index)
+        )
         cover.metadata.update(facts)
 
     def _picture(self, index: int) -> bytes:
@@ -173,7 +199,9 @@ class StreamCopier:
             for packet in container.demux(container.streams[index]):
                 if packet.size:
                     return bytes(packet)
-        raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use `drop=cover`")
+        raise MediaError(
+            f"{self.source}: stream {index}, the cover picture, can't be read; use `drop=cover`"
+        )
 
     def start(self) -> None:
         """Start reading, after all streams were added: from here on only their packets are read."""
@@ -191,7 +219,9 @@ class StreamCopier:
         # demux, leave out what the source hides, and stop behind the cut
         try:
             self._seek()
-            packets = packets_of(self.opened, [self.opened.streams[index] for index in indices])
+            packets = packets_of(
+                self.opened, [self.opened.streams[index] for index in indices]
+            )
             for packet in self._without_hidden_audio(self._source_packets(packets)):
                 if self.cut and self.cut.is_passed_by(packet):
                     break
@@ -208,7 +238,11 @@ class StreamCopier:
         index = packet.stream.index if ends else packet.stream_index
         sound = self.encoded.get(index)
         if sound is None:
-            if index in self.clocks and not ends and (self.cut is None or self.cut.keeps(packet)):
+            if (
+                index in self.clocks
+                and not ends
+                and (self.cut is None or self.cut.keeps(packet))
+            ):
                 self.corrupt += packet.is_corrupt
                 self.latest = index, seconds(packet, packet.pts)
                 self._check_rate(packet)
@@ -217,7 +251,9 @@ class StreamCopier:
             self.corrupt += packet.is_corrupt
             self.latest = index, seconds(packet, packet.pts)
             try:
-                yield from ((index, encoded_packet) for encoded_packet in sound.packets(packet))
+                yield from (
+                    (index, encoded_packet) for encoded_packet in sound.packets(packet)
+                )
             except ValueError as error:
                 raise self.refusal(str(error)) from error
 
@@ -242,7 +278,9 @@ class StreamCopier:
         if not packet.has_sidedata("new_extradata"):
             return packet
         context = packet.stream.codec_context
-        if context and bytes(packet.get_sidedata("new_extradata")) != (context.extradata or b""):
+        if context and bytes(packet.get_sidedata("new_extradata")) != (
+            context.extradata or b""
+        ):
             encode = "encode it first: ffmpeg -i IN -map 0 -c copy -c:a flac OUT.mkv"
             raise self.refusal("its header changes there", encode)
         plain: Packet[Any] = av.Packet(bytes(packet))
@@ -253,7 +291,9 @@ class StreamCopier:
                 plain.set_sidedata(data)
         return plain
 
-    def _without_hidden_audio(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
+    def _without_hidden_audio(
+        self, packets: Iterator[Packet[Any]]
+    ) -> Iterator[Packet[Any]]:
         """Yield packets without those of copied audio that the source hides and the output would not.
 
         MP4 can hide audio before 0, so it stays there; elsewhere only the last such packet does, which
@@ -264,7 +304,9 @@ class StreamCopier:
         begun: set[int] = set()
         for packet in packets:
             index = packet.stream_index
-            is_copied = packet.size and index in self.clocks and index not in self.encoded
+            is_copied = (
+                packet.size and index in self.clocks and index not in self.encoded
+            )
             if is_copied and packet.stream.type == "audio":
                 if not packet.is_discard and index not in begun:
                     begun.add(index)
@@ -279,7 +321,9 @@ class StreamCopier:
         """Yield packets; the first error that FFmpeg logs meanwhile is damage."""
 
         def complain(message: str) -> None:
-            self.broken = self.broken or f"an error in the sound or other streams ({message})"
+            self.broken = (
+                self.broken or f"an error in the sound or other streams ({message})"
+            )
 
         errors = ErrorCollector(frozenset({self.opened.format.name}), complain, 0)
         while True:
@@ -292,12 +336,16 @@ class StreamCopier:
     def _seek(self) -> None:
         """Seek near the cut's beginning; not with subtitles, of which an early one may still be on screen."""
         # far enough before, as streams of a file are apart
-        subtitles = any(self.opened.streams[index].type == "subtitle" for index in self.clocks)
+        subtitles = any(
+            self.opened.streams[index].type == "subtitle" for index in self.clocks
+        )
         start = self.cut.start if self.cut else None
         if start is not None and start > INTERLEAVING_SECONDS and not subtitles:
             self.opened.seek(int((start - INTERLEAVING_SECONDS) * 1_000_000))
 
-    def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
+    def up_to(
+        self, time: Fraction | None, shift: Fraction = Fraction(0)
+    ) -> Iterator[Packet[Any]]:
         """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`."""
         # one packet may be read too far, and is kept for the next call
         while self.packets is not None:
@@ -307,7 +355,9 @@ class StreamCopier:
                 self.packets = None
                 return
             index, packet = entry
-            stamp = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
+            stamp = seconds(
+                packet, packet.dts if packet.dts is not None else packet.pts
+            )
             if time is not None and stamp is not None and stamp > time:
                 self.next_entry = entry
                 return
@@ -320,11 +370,15 @@ class StreamCopier:
             yield packet
 
     def refusal(
-        self, reason: str, way_out: str = "ffmpeg -i IN -map 0 -c copy OUT.mkv may mend it"
+        self,
+        reason: str,
+        way_out: str = "ffmpeg -i IN -map 0 -c copy OUT.mkv may mend it",
     ) -> MediaError:
         """Return the error for the last packet, with the way out."""
         if self.latest is None:
-            return MediaError(f"{self.source}: its other streams can't be copied: {reason}")
+            return MediaError(
+                f"{self.source}: its other streams can't be copied: {reason}"
+            )
         index, time = self.latest
         stream = self.opened.streams[index]
         info = describe_stream(stream)
@@ -341,7 +395,11 @@ class StreamCopier:
         for index, clock in sorted(self.clocks.items()):
             if count := len(clock.repaired):
                 info = describe_stream(self.opened.streams[index])
-                packets = "1 packet has a time" if count == 1 else f"{count} packets have times"
+                packets = (
+                    "1 packet has a time"
+                    if count == 1
+                    else f"{count} packets have times"
+                )
                 yield (
                     f"stream {index} ({info.role}: {info.codec}): {packets} before the one that it follows, "
                     f"first at {float(clock.repaired[0]):.3f} s; put right behind it"
@@ -372,13 +430,20 @@ _QUICKTIME_LANGUAGES = {
 }  # fmt: skip
 
 
-def stream_metadata(stream: Stream, container: str, *, has_all_packets: bool) -> dict[str, str]:
+def stream_metadata(
+    stream: Stream, container: str, *, has_all_packets: bool
+) -> dict[str, str]:
     """Return a stream's metadata with the keys of a muxer; without statistics of its old encoding and length
     unless all its packets are copied (`has_all_packets`).
     """
     stale = () if has_all_packets else _STALE_KEYS
-    keys = {key: value for key, value in stream.metadata.items() if not key.lower().startswith(stale)}
-    if "name" in keys and "title" not in keys:  # MP4's demuxer has `name` for its muxer's `title`
+    keys = {
+        key: value
+        for key, value in stream.metadata.items()
+        if not key.lower().startswith(stale)
+    }
+    # MP4's demuxer has `name` for its muxer's `title`
+    if "name" in keys and "title" not in keys:
         keys["title"] = keys.pop("name")
     if container == "mov" and "language" in keys:
         keys["language"] = _QUICKTIME_LANGUAGES.get(keys["language"], keys["language"])

@@ -24,9 +24,21 @@ from vidrestore.media.containers.matroska import unreadable_tracks
 from vidrestore.media.formats.cut import Cut
 from vidrestore.media.formats.damage import check_memory
 from vidrestore.media.formats.source import NUMBERED_PICTURES, SUFFIXES, Y4M, Target
-from vidrestore.media.reading.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
+from vidrestore.media.reading.probe import (
+    SourceInfo,
+    StreamInfo,
+    decoder_of,
+    open_input,
+    packets_of,
+    to_drop,
+)
 from vidrestore.media.writing.sound import SOUND_NAMES, encoder_of
-from vidrestore.media.writing.stream_copier import Clock, StreamCopier, add_stream, label
+from vidrestore.media.writing.stream_copier import (
+    Clock,
+    StreamCopier,
+    add_stream,
+    label,
+)
 from vidrestore.pixels.frames import WHOLE, Span
 from vidrestore.settings.options import DROPPABLE
 
@@ -45,7 +57,11 @@ _SPARE = {
 
 
 def check_streams(
-    source: SourceInfo, output: Target, drop: frozenset[str] = frozenset(), *, strict: bool = False
+    source: SourceInfo,
+    output: Target,
+    drop: frozenset[str] = frozenset(),
+    *,
+    strict: bool = False,
 ) -> tuple[int, ...]:
     """Return the indices of the streams to copy into `output`, after a trial of each in its container.
 
@@ -62,16 +78,26 @@ def check_streams(
     if source.is_alone or container in (Y4M, NUMBERED_PICTURES):
         return ()
     with open_input(source.path) as opened:
-        streams = [info for info in _others(source, drop) if not _is_regenerated(opened.streams[info.index])]
+        streams = [
+            info
+            for info in _others(source, drop)
+            if not _is_regenerated(opened.streams[info.index])
+        ]
         samples = _first_packets(opened)
         _check_encodings(source, streams)
         copies = [info for info in streams if _holds(container, opened, info, samples)]
-        spare = [info for info in streams if info not in copies and _is_spare(info, copies)]
+        spare = [
+            info for info in streams if info not in copies and _is_spare(info, copies)
+        ]
         if refused := [info for info in streams if info not in copies + spare]:
-            raise MediaError(_refusal_message(opened, source, output, refused, copies, samples))
+            raise MediaError(
+                _refusal_message(opened, source, output, refused, copies, samples)
+            )
 
     # with `strict`, nothing may change
-    if strict and (changed := spare + [info for info in copies if encoder_of(info, container)]):
+    if strict and (
+        changed := spare + [info for info in copies if encoder_of(info, container)]
+    ):
         names = "; ".join(label(info) for info in changed)
         numbers = ",".join(str(info.index) for info in changed)
         raise PlanError(
@@ -96,7 +122,9 @@ def _check_numbers(source: SourceInfo, drop: frozenset[str]) -> None:
 def _is_spare(info: StreamInfo, copies: list[StreamInfo]) -> bool:
     """Return True for data for machines, and for sound of an unknown codec beside other sound."""
     if info.kind == "audio":
-        return decoder_of(info.codec) is None and any(copy.kind == "audio" for copy in copies)
+        return decoder_of(info.codec) is None and any(
+            copy.kind == "audio" for copy in copies
+        )
     return info.kind == "data" and info.codec in _SPARE
 
 
@@ -113,10 +141,16 @@ def left_out_warning(
         if info not in copies and _is_spare(info, copies):
             kind = f", {_SPARE[info.codec]}" if info.codec in _SPARE else ""
             names.append(f"{label(info)[:-1]}{kind})")
-    return f"{SUFFIXES[output.container]} can't hold {'; '.join(names)}: left out" if names else None
+    return (
+        f"{SUFFIXES[output.container]} can't hold {'; '.join(names)}: left out"
+        if names
+        else None
+    )
 
 
-def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> dict[int, str]:
+def encoded_sound(
+    source: SourceInfo, output: Target, copied: tuple[int, ...]
+) -> dict[int, str]:
     """Return the sound that is encoded again, in words, by the index of its stream."""
     sentences = {}
     for info in source.streams:
@@ -146,10 +180,16 @@ def pipe_warning(source: SourceInfo) -> str | None:
     # what has no place in a pipe
     kinds, video = other_kinds(source), source.video
     if video.rotation:
-        kinds.append(f"the rotation by {video.rotation} degrees, so turn it behind the pipe")
+        kinds.append(
+            f"the rotation by {video.rotation} degrees, so turn it behind the pipe"
+        )
     if video.mastering_display or video.content_light:
         kinds.append("HDR's mastering display and light level")
-    return f"a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
+    return (
+        f"a y4m pipe holds the picture only; left out: {', '.join(kinds)}"
+        if kinds
+        else None
+    )
 
 
 def other_kinds(source: SourceInfo, drop: frozenset[str] = frozenset()) -> list[str]:
@@ -165,14 +205,19 @@ def _others(source: SourceInfo, drop: frozenset[str] = frozenset()) -> list[Stre
 
 def _is_regenerated(stream: Stream) -> bool:
     """Return True for chapters and time code of QuickTime, which are copied in another way."""
-    return stream.type == "data" and (stream.discard == Discard.all or "timecode" in stream.metadata)
+    return stream.type == "data" and (
+        stream.discard == Discard.all or "timecode" in stream.metadata
+    )
 
 
-def _holds(container: str, opened: InputContainer, info: StreamInfo, samples: Samples) -> bool:
+def _holds(
+    container: str, opened: InputContainer, info: StreamInfo, samples: Samples
+) -> bool:
     """Return True if FFmpeg writes a small file of this container with the stream."""
     # what FFmpeg would drop without an error
     if info.attached_picture and container in ("matroska", "mov"):
-        return container == "matroska"  # as an attachment; MOV has no place for cover art
+        # as an attachment; MOV has no place for cover art
+        return container == "matroska"
     if info.kind == "attachment" and container == "webm":
         return False  # FFmpeg drops them silently
     try:
@@ -197,7 +242,9 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
         picture.pts = 0
         trial.mux([*video.encode(picture), *video.encode(None)])
         clock = Clock(stream, trial)
-        for packet in chain(*map(sound.packets, packets), sound.rest()) if sound else packets:
+        for packet in (
+            chain(*map(sound.packets, packets), sound.rest()) if sound else packets
+        ):
             packet.stream = stream
             clock.repair(packet)
             trial.mux_one(packet)
@@ -227,7 +274,9 @@ def check_packets(
         except (av.error.FFmpegError, ValueError) as error:
             if getattr(error, "errno", None) in (errno.EAGAIN, errno.ENOMEM):
                 raise MemoryError(str(error)) from error
-            raise copier.refusal(f"{SUFFIXES[output.container]} can't hold it ({error})") from error
+            raise copier.refusal(
+                f"{SUFFIXES[output.container]} can't hold it ({error})"
+            ) from error
         return tuple(copier.repairs())
 
 
@@ -250,7 +299,9 @@ def _refusal_message(
     copies: list[StreamInfo],
     samples: Samples,
 ) -> str:
-    attachments = [getattr(opened.streams[info.index], "name", None) for info in refused]
+    attachments = [
+        getattr(opened.streams[info.index], "name", None) for info in refused
+    ]
     names = "; ".join(map(label, refused, attachments))
     way_out = f"use `drop={to_drop(refused, _others(source))}`"
     for container in ("matroska", "mp4", "mov"):

@@ -23,7 +23,11 @@ from vidrestore.media.reading.reader import VideoReader
 from vidrestore.media.reading.y4m import Y4mOutput
 from vidrestore.media.writing.encoders import choose_encoder
 from vidrestore.media.writing.muxer import Muxer
-from vidrestore.media.writing.picture_writer import PictureFiles, losses, side_data_left_out
+from vidrestore.media.writing.picture_writer import (
+    PictureFiles,
+    losses,
+    side_data_left_out,
+)
 from vidrestore.media.writing.streams import (
     check_packets,
     check_streams,
@@ -46,7 +50,11 @@ class Content:
 
 
 def check_content(
-    reader: VideoReader, output: Target, options: RestoreOptions, span: Span, scale: Scale
+    reader: VideoReader,
+    output: Target,
+    options: RestoreOptions,
+    span: Span,
+    scale: Scale,
 ) -> Content:
     """Choose the encoder and the streams to copy, each after a trial, and warn of what the output will lack,
     or show otherwise than the source. Raises MediaError, OptionError, and PlanError for losses if `strict`.
@@ -67,7 +75,11 @@ def check_content(
 
 
 def lost_warning(
-    info: SourceInfo, encoder: EncoderChoice, drop: Set[str] = frozenset(), *, strict: bool
+    info: SourceInfo,
+    encoder: EncoderChoice,
+    drop: Set[str] = frozenset(),
+    *,
+    strict: bool,
 ) -> str | None:
     """Return a warning about side data that encoding again leaves out, but for what is to be dropped. If
     `strict`, raise PlanError instead, also for tags that the encoder can't write, of which the writer warns.
@@ -77,10 +89,14 @@ def lost_warning(
     return refused_if(strict, info.path, lost_side_data(kinds), tags)
 
 
-def refused_if(strict: bool, path: str, lost: str | None, more: str | None = None) -> str | None:
+def refused_if(
+    strict: bool, path: str, lost: str | None, more: str | None = None
+) -> str | None:
     """Return a sentence on what is lost; if `strict`, raise PlanError with it and `more`."""
     if strict and (sentence := "; ".join(part for part in (lost, more) if part)):
-        raise PlanError(f"{path}: {sentence}; leave `strict` out to restore it all the same")
+        raise PlanError(
+            f"{path}: {sentence}; leave `strict` out to restore it all the same"
+        )
     return lost
 
 
@@ -96,11 +112,13 @@ class VideoWriter:
         *,
         source: SourceInfo,
         encoder: EncoderChoice | EncoderOptions,
-        copy: tuple[int, ...] = (),  # indices of the source's streams to copy (see `check_streams`)
+        # indices of the source's streams to copy (see `check_streams`)
+        copy: tuple[int, ...] = (),
         frames: int | None = None,  # the expected number
         overwrite: bool = False,
         rate: Fraction | None = None,  # for pipes only
-        span: Span = WHOLE,  # the part of the source that the frames come from, to which streams are cut
+        # the part of the source that the frames come from, to which streams are cut
+        span: Span = WHOLE,
         drop: Set[str] = frozenset({"exif"}),  # notes that pictures don't store
         tag: str | None = None,  # metadata on how the file was restored
     ) -> None:
@@ -114,11 +132,15 @@ class VideoWriter:
         if output.is_pipe:
             self._sink = Y4mOutput(standard_output(), source, rate=rate)
         elif output.holds_pictures:
-            self._sink = PictureFiles(output, source, encoder, drop, overwrite=overwrite, tag=tag)
+            self._sink = PictureFiles(
+                output, source, encoder, drop, overwrite=overwrite, tag=tag
+            )
         else:
             remove_partials(output.path)
             settings: dict[str, Any] = {"span": span, "tag": tag}
-            self._sink = Muxer(output.name, source, encoder, copy, overwrite=overwrite, **settings)
+            self._sink = Muxer(
+                output.name, source, encoder, copy, overwrite=overwrite, **settings
+            )
         self.warnings = self._sink.warnings  # sentences for the user
         if output.is_pipe and (warning := pipe_warning(source)):
             self.warnings.append(warning)
@@ -132,14 +154,19 @@ class VideoWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is not None:
             self._sink.abort()
             return
         try:
             if self.frames == 0:
-                raise MediaError(f"{self.output}: no frame was written, so there is no output")
+                raise MediaError(
+                    f"{self.output}: no frame was written, so there is no output"
+                )
             if self.expected not in (None, self.frames):
                 raise MediaError(
                     f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; "

@@ -78,7 +78,9 @@ class PackedLinear:
 class Product:
     """A product computed in `dtype`, whose result has the dtype of its input: (rows, in) -> (rows, out)."""
 
-    def __init__(self, weight: Tensor, dtype: torch.dtype, linear: type[Linear]) -> None:
+    def __init__(
+        self, weight: Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> None:
         self.product, self.dtype = linear(weight, dtype), dtype
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -97,4 +99,7 @@ def processor_has(feature: str) -> bool:
     """
     if hasattr(torch.cpu, "get_capabilities"):
         return bool(torch.cpu.get_capabilities().get(feature))
-    return feature == "avx2" and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return feature == "avx2" and torch.backends.cpu.get_cpu_capability() in (
+        "AVX2",
+        "AVX512",
+    )

@@ -50,7 +50,9 @@ def tokens_of(maps: Tensor) -> Tensor:
 
 def maps_of(tokens: Tensor, like: Tensor) -> Tensor:
     """Return tokens (B, H W, C) as maps (B, C, H, W) with the height and width of `like`."""
-    return tokens.view(len(tokens), like.shape[2], like.shape[3], -1).permute(0, 3, 1, 2)
+    return tokens.view(len(tokens), like.shape[2], like.shape[3], -1).permute(
+        0, 3, 1, 2
+    )
 
 
 def pointwise(maps: Tensor, matrix: Tensor) -> Tensor:
@@ -94,25 +96,36 @@ def normalised(maps: Tensor, *, centred: bool = False) -> Tensor:
         with torch.autocast(
             maps.device.type, enabled=False
         ):  # autocast would return float32, a copy, on CUDA
-            return maps_of(F.layer_norm(tokens, [int(tokens.shape[-1])], eps=NORM_EPS), maps)
+            return maps_of(
+                F.layer_norm(tokens, [int(tokens.shape[-1])], eps=NORM_EPS), maps
+            )
     wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
     deviations = wide - wide.mean(1, keepdim=True)
-    return maps * deviations.square_().mean(1, keepdim=True).add_(NORM_EPS).rsqrt_().to(maps.dtype)
+    return maps * deviations.square_().mean(1, keepdim=True).add_(NORM_EPS).rsqrt_().to(
+        maps.dtype
+    )
 
 
 def spans(height: int, rows: int) -> list[Span]:
     """Return (start, stop) of strips of at most `rows` rows that cover `height`, as even as possible."""
     count = -(-height // max(1, min(rows, height)))
-    return [(height * number // count, height * (number + 1) // count) for number in range(count)]
+    return [
+        (height * number // count, height * (number + 1) // count)
+        for number in range(count)
+    ]
 
 
 def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
     """Return strips of (B, C, H, W) maps, of at least `least` rows, to compute `channels` channels."""
     budget = CPU_STRIP if maps.device.type == "cpu" else GPU_STRIP
-    return spans(maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3])))
+    return spans(
+        maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3]))
+    )
 
 
-def shared_rows(function: Callable[[Tensor], Tensor], maps: Tensor, halo: int) -> Tensor:
+def shared_rows(
+    function: Callable[[Tensor], Tensor], maps: Tensor, halo: int
+) -> Tensor:
     """Return `function(maps)` for maps (B, C, H, W) of the same shape; if workers are idle, they compute
     strips of it, to the same bits. A row depends on `halo` rows on either side; zeros are beyond the map.
     """
@@ -124,12 +137,16 @@ def shared_rows(function: Callable[[Tensor], Tensor], maps: Tensor, halo: int) -
     def strip(span: Span) -> Tensor:
         start, stop = span
         first = max(0, start - halo)
-        return function(maps[:, :, first : stop + halo])[:, :, start - first : stop - first]
+        return function(maps[:, :, first : stop + halo])[
+            :, :, start - first : stop - first
+        ]
 
     return torch.cat([*dealt(strip, spans(height, rows))], 2)
 
 
-def window(maps: Tensor, span: Span, halo: int, columns: tuple[int, int] = (0, 0)) -> Tensor:
+def window(
+    maps: Tensor, span: Span, halo: int, columns: tuple[int, int] = (0, 0)
+) -> Tensor:
     """Return the rows of a span of (B, C, H, W) maps with `halo` more on either side, zero beyond the map.
 
     `columns` zeros are added left and right.
@@ -165,7 +182,10 @@ def expanded_strips(
         if stop == height:
             for buffer in buffers:
                 buffer[:, stop + shift] = 0
-        yield (start, stop), [buffer[:, : stop + shift + 1].permute(0, 3, 1, 2) for buffer in buffers]
+        yield (
+            (start, stop),
+            [buffer[:, : stop + shift + 1].permute(0, 3, 1, 2) for buffer in buffers],
+        )
         for buffer in buffers:
             buffer[:, :2] = buffer[:, stop + shift - 1 : stop + shift + 1].clone()
         computed = upto

@@ -21,7 +21,8 @@ from vidrestore.files.stopping import STOPS, end_with_parent
 
 T = TypeVar("T")
 PREFETCH = 2  # results that each worker makes ahead
-GRACE = 60  # seconds that workers survive SIGTERM, so that the main process can save and stop them
+# seconds that workers survive SIGTERM, so that the main process can save and stop them
+GRACE = 60
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class BatchSource(ABC):
     """Batches that depend on the seed and their step alone, so a resumed run gets the same."""
 
     @abstractmethod
-    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Any, ...]:
+    def batch(
+        self, step: int, size: int, share: Share = WHOLE_BATCH
+    ) -> tuple[Any, ...]:
         """Return the batch of a step, or one process's share of it."""
 
     def batches(
@@ -67,7 +70,9 @@ class ReusedBatches(BatchSource):
         self.times = times
         self.seed = seed
 
-    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Any, ...]:
+    def batch(
+        self, step: int, size: int, share: Share = WHOLE_BATCH
+    ) -> tuple[Any, ...]:
         """Return the batch of a step; see `BatchSource.batch`."""
         return self._augmented(self.source.batch(step // self.times, size, share), step)
 
@@ -191,7 +196,9 @@ def worker_errors() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ConnectionError, EOFError) as error:
-        if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
+        if isinstance(error, RuntimeError) and not str(error).startswith(
+            "DataLoader worker"
+        ):
             raise
         raise WorkerError(
             f"a process that makes batches has ended ({error}); go on with `resume`, and fewer `workers` "
@@ -205,6 +212,8 @@ def on_device(batch: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
     is_gpu = device.type == "cuda"
 
     def moved(tensor: Tensor) -> Tensor:
-        return (tensor.pin_memory() if is_gpu else tensor).to(device, non_blocking=is_gpu)
+        return (tensor.pin_memory() if is_gpu else tensor).to(
+            device, non_blocking=is_gpu
+        )
 
     return tuple(moved(part) if isinstance(part, Tensor) else part for part in batch)

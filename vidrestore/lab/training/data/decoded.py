@@ -52,7 +52,9 @@ class Decoded:
         with _open_own(self.path) as stream:
             mapped = torch.from_numpy(np.memmap(stream, np.uint8, "c", offset=HEADER))
         flat = mapped.split([math.prod(shape) for shape in self.shapes])
-        return tuple(part.view(shape) for part, shape in zip(flat, self.shapes, strict=True))
+        return tuple(
+            part.view(shape) for part, shape in zip(flat, self.shapes, strict=True)
+        )
 
 
 class DecodedFiles:
@@ -78,7 +80,9 @@ class DecodedFiles:
             raise ConfigError(
                 f"{self.folder}: is inside the data folder {source.parent}; choose another `cache`"
             )
-        name = _hash_of(source, (DECODING_VERSION + source.suffix.lower()).encode())[:40]
+        name = _hash_of(source, (DECODING_VERSION + source.suffix.lower()).encode())[
+            :40
+        ]
         path = self.folder / f"{name}{PLANES_SUFFIX}"
         self._used.add(path)
         return path
@@ -116,7 +120,10 @@ class DecodedFiles:
         for plane in planes:
             digest.update(plane.numpy().data)
         header = json.dumps(
-            {"shapes": [list(plane.shape) for plane in planes], "sha256": digest.hexdigest()}
+            {
+                "shapes": [list(plane.shape) for plane in planes],
+                "sha256": digest.hexdigest(),
+            }
         ).encode()
         try:
             with replacing(path, sync=False, private=True) as stream:
@@ -137,9 +144,14 @@ class DecodedFiles:
                 if _CACHED_NAME.fullmatch(path.name):
                     files[path] = path.stat()
         total = sum(status.st_size for status in files.values())
-        if sum(files[path].st_size for path in files.keys() & self._used) + size > self.limit:
+        if (
+            sum(files[path].st_size for path in files.keys() & self._used) + size
+            > self.limit
+        ):
             return False
-        for path in sorted(files.keys() - self._used, key=lambda path: files[path].st_mtime):
+        for path in sorted(
+            files.keys() - self._used, key=lambda path: files[path].st_mtime
+        ):
             if total + size <= self.limit:
                 break
             path.unlink(missing_ok=True)
@@ -155,7 +167,10 @@ def _read_valid(path: Path) -> Decoded | None:
             header = parse_json(stream.read(HEADER))
         shapes = tuple(tuple(shape) for shape in header["shapes"])
         size = HEADER + sum(math.prod(shape) for shape in shapes)
-        if path.stat().st_size != size or _hash_of(path, skip=HEADER) != header["sha256"]:
+        if (
+            path.stat().st_size != size
+            or _hash_of(path, skip=HEADER) != header["sha256"]
+        ):
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -179,6 +194,8 @@ def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
     try:
         with open_regular(path) as stream:
             stream.seek(skip)
-            return hashlib.file_digest(stream, lambda: hashlib.sha256(start)).hexdigest()
+            return hashlib.file_digest(
+                stream, lambda: hashlib.sha256(start)
+            ).hexdigest()
     except OSError as error:
         raise MediaError(f"{path}: can't be read ({error.strerror})") from error

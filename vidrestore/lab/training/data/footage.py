@@ -29,7 +29,8 @@ from vidrestore.media.reading.reader import VideoReader
 from vidrestore.pixels.colour import chroma_grid, planes_to_grey, rgb_matrix, yuv_to_rgb
 from vidrestore.pixels.frames import ColourTags, PixelFormat
 
-Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
+# planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
+Window = tuple[Tensor, ...]
 Coding = tuple[PixelFormat, ColourTags]
 CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 STILL_SUFFIXES = pictures.READABLE_SUFFIXES
@@ -37,7 +38,10 @@ MEMORY_CACHE_BYTES = 1_500_000_000
 PAN = 224  # side in pixels of a window that moves over a photo
 CLIP_TRIES = 30  # clips that are tried until one is large enough
 # pixel format and colour tags of a photo
-PHOTO_CODING = (PixelFormat("yuv444p", "yuv", 8, 0, 0), ColourTags(matrix=6, range=1, chroma_location=2))
+PHOTO_CODING = (
+    PixelFormat("yuv444p", "yuv", 8, 0, 0),
+    ColourTags(matrix=6, range=1, chroma_location=2),
+)
 
 
 class Footage:
@@ -58,7 +62,9 @@ class Footage:
         decoded: Mapping[Path, Decoded | None] | None = None,
     ) -> None:
         if not clips and not stills:
-            raise ConfigError("no clips and no photos to train on; check data.clips and data.stills")
+            raise ConfigError(
+                "no clips and no photos to train on; check data.clips and data.stills"
+            )
         self.clips = list(clips)
         self.stills = list(stills)
         self.frames = frames
@@ -87,7 +93,13 @@ class Footage:
         )
         return pan_of(shot.planes, view.crop(0))
 
-    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+    def rgb_crop(
+        self,
+        rng: np.random.Generator,
+        side: int,
+        frames: int,
+        widest: int | None = None,
+    ) -> Tensor:
         """Return a random crop (frames, 3, side, side) of a clip, or of a photo that stands still, R'G'B' in
         [0, 1]. Raises MediaError if all seem to be smaller than `side`.
 
@@ -96,14 +108,24 @@ class Footage:
         """
         path, planes = self._large(rng, self._random_source(rng), side)
         # the crop may be larger than asked, and is then reduced
-        (format, tags), (height, width), target = self._coding(path), planes[0].shape[1:], side
+        (format, tags), (height, width), target = (
+            self._coding(path),
+            planes[0].shape[1:],
+            side,
+        )
         if widest is not None:
-            side = 2 * int(rng.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1))
+            side = 2 * int(
+                rng.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1)
+            )
         window = random_frames(random_crop(planes, format, side, rng), frames, rng)
-        rgb = yuv_to_rgb([plane.float() for plane in window], format, tags, height).clamp_(0, 1)
+        rgb = yuv_to_rgb(
+            [plane.float() for plane in window], format, tags, height
+        ).clamp_(0, 1)
         if widest is None:
             return rgb
-        return F.interpolate(rgb, (target, target), mode="bilinear", antialias=True, align_corners=False)
+        return F.interpolate(
+            rgb, (target, target), mode="bilinear", antialias=True, align_corners=False
+        )
 
     def shots(self) -> Iterator[Shot]:
         """Yield all clips, then all photos, decoded."""
@@ -112,10 +134,14 @@ class Footage:
     def shot(self, number: int) -> Shot:
         """Return one of the shots, decoded, or mapped into memory."""
         clips = len(self.clips)
-        return self._shot(self.clips[number] if number < clips else self.stills[number - clips])
+        return self._shot(
+            self.clips[number] if number < clips else self.stills[number - clips]
+        )
 
     def _shot(self, path: Path) -> Shot:
-        return shot_of(path, path in self._photos, self._planes(path), self._coding(path))
+        return shot_of(
+            path, path in self._photos, self._planes(path), self._coding(path)
+        )
 
     def _coding(self, path: Path) -> Coding:
         """Return the pixel format and the colour tags of a clip or photo."""
@@ -131,7 +157,9 @@ class Footage:
         paths = self.stills if rng.random() < self.still_share else self.clips
         return paths[rng.integers(len(paths))]
 
-    def _large(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
+    def _large(
+        self, rng: np.random.Generator, path: Path, side: int
+    ) -> tuple[Path, Window]:
         """Return the planes of a clip, or of another if it is small. Raises MediaError if all are."""
         # a few others may be large enough
         candidates = self.clips or self.stills
@@ -185,7 +213,9 @@ class PlaneSource(BatchSource):
     def planes(self) -> Planes:
         """The decoded data."""
         if self._planes is None:
-            self._planes = Planes(self.footage.shots(), self.camera.side, self.footage.shot)
+            self._planes = Planes(
+                self.footage.shots(), self.camera.side, self.footage.shot
+            )
         return self._planes
 
     def batches(
@@ -218,7 +248,10 @@ class PlaneSource(BatchSource):
         if 0 < photos < 1 and size > 1:
             stills = min(max(stills, 1), size - 1)
         stills = min(max(stills, samples.start), samples.stop)
-        parts = (True, range(samples.start, stills)), (False, range(stills, samples.stop))
+        parts = (
+            (True, range(samples.start, stills)),
+            (False, range(stills, samples.stop)),
+        )
         return [(still, part) for still, part in parts if part]
 
 
@@ -227,10 +260,14 @@ def shot_of(path: Path, still: bool, planes: Window, coding: Coding) -> Shot:
     format, tags = coding
     matrix = rgb_matrix(format, tags, planes[0].shape[1])
     down, right = chroma_grid(format, tags)
-    return Shot(path.name, still, planes, (down[0], right[0]), (down[1], right[1]), matrix)
+    return Shot(
+        path.name, still, planes, (down[0], right[0]), (down[1], right[1]), matrix
+    )
 
 
-def random_crop(planes: Window, format: PixelFormat, side: int, rng: np.random.Generator) -> Window:
+def random_crop(
+    planes: Window, format: PixelFormat, side: int, rng: np.random.Generator
+) -> Window:
     """Return a random square crop of all frames, at a place that is a multiple of the chroma subsampling."""
     # a place that chroma has, too
     coarse = 1 << format.chroma_height_shift, 1 << format.chroma_width_shift
@@ -263,7 +300,9 @@ def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return count - 1 - np.abs(order % period - (count - 1))
 
 
-def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
+def find_footage(
+    folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
+) -> list[Path]:
     """Return the files of a folder with a suffix, sorted. Raises ConfigError if it can't be read."""
     try:
         if not folder.is_dir():
@@ -271,16 +310,23 @@ def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
                 f"{folder}: no such folder; name that of your videos and photos by `data`, or in the "
                 "configuration, where paths are relative to its own folder"
             )
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+        paths = sorted(
+            path for path in folder.iterdir() if path.suffix.lower() in suffixes
+        )
     except OSError as error:
-        raise ConfigError(f"{folder}: the folder can't be read ({error.strerror})") from error
+        raise ConfigError(
+            f"{folder}: the folder can't be read ({error.strerror})"
+        ) from error
     return [path for path in paths if path.name not in exclude]
 
 
 def decode_whole(path: Path) -> Window:
     """Decode a clip, or a photo as a clip of one frame. Raises MediaError for a damaged file."""
     if path.suffix.lower() in STILL_SUFFIXES:
-        return tuple(torch.from_numpy(plane.copy())[None] for plane in pictures.read_picture(path))
+        return tuple(
+            torch.from_numpy(plane.copy())[None]
+            for plane in pictures.read_picture(path)
+        )
     return decode_clip(path)
 
 
@@ -290,13 +336,19 @@ def decode_clip(path: Path) -> Window:
     with VideoReader(str(path)) as reader:
         layout = reader.info.video.format
         for frame in reader.frames():
-            planes = planes_to_grey(frame.planes[: layout.plane_count - layout.alpha], layout)
+            planes = planes_to_grey(
+                frame.planes[: layout.plane_count - layout.alpha], layout
+            )
             # convert frame by frame, because floats take four times the memory
-            frames.append([plane.round().clamp(0, 255).to(torch.uint8) for plane in planes])
+            frames.append(
+                [plane.round().clamp(0, 255).to(torch.uint8) for plane in planes]
+            )
     if reader.damage.found:
         raise MediaError(
             f"{path}: {reader.damage.sentence}; remove the clip from the folder, or skip it with `skip_bad`"
         )
     if not frames:
-        raise MediaError(f"{path}: has no frame that can be decoded; remove the clip from the folder")
+        raise MediaError(
+            f"{path}: has no frame that can be decoded; remove the clip from the folder"
+        )
     return tuple(torch.stack(plane) for plane in zip(*frames, strict=True))

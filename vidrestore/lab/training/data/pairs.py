@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from vidrestore.errors import ConfigError
-from vidrestore.lab.degrade import BATCHED, DEGRADATIONS, add_moving_objects, average_exposures, motion
+from vidrestore.lab.degrade import (
+    BATCHED,
+    DEGRADATIONS,
+    add_moving_objects,
+    average_exposures,
+    motion,
+)
 from vidrestore.lab.degrade.counters import Counters, constants
 from vidrestore.lab.degrade.haze import random_scattering
 from vidrestore.lab.degrade.per_sample import degraded, of_sample, one_by_one
@@ -26,24 +32,33 @@ from vidrestore.lab.training.data.footage import Footage, PlaneSource
 from vidrestore.lab.training.data.planes import Camera
 from vidrestore.lab.training.training_events import Metrics
 from vidrestore.media.writing.recompress import recompress, recompress_pictures
-from vidrestore.pixels.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
+from vidrestore.pixels.colour import (
+    grey_to_planes,
+    planes_to_grey,
+    rgb_to_yuv,
+    yuv_to_rgb,
+)
 from vidrestore.pixels.frames import ColourTags, PixelFormat
 
 EXPOSURES = (3, 5, 7)  # frames that are averaged to one blurred frame
-MEAN_SHARE = 0.25  # share of blurred crops that are such averages; the others are blurred along a random path
+# share of blurred crops that are such averages; the others are blurred along a random path
+MEAN_SHARE = 0.25
 # Largest motion between frames, in pixels, for which averages show no ghosts; clips that move faster are
 # blurred along a path.
 MOST_MOTION = 2.0
-NATIVE = 0.5  # share of crops of photos that slide over the photo's own pixels; the others pan
+# share of crops of photos that slide over the photo's own pixels; the others pan
+NATIVE = 0.5
 
 
 @dataclass(frozen=True)
 class HeldOutPairs:
     """Crops for validation, uint8, by degradation."""
 
-    degraded: dict[str, Tensor]  # (N, 3, S, S), or (N, frames, 3, S, S) if the network takes several frames
+    # (N, 3, S, S), or (N, frames, 3, S, S) if the network takes several frames
+    degraded: dict[str, Tensor]
     clean: dict[str, Tensor]  # (N, 3, S, S)
-    tasks: dict[str, int] = field(default_factory=dict)  # indices of the tasks, if the network has some
+    # indices of the tasks, if the network has some
+    tasks: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,12 +79,18 @@ class HeldOutPictures:
         """The first picture of each test set."""
         return replace(self, counts=dict.fromkeys(self.counts, 1))
 
-    def sums(self, restored: Callable[[Tensor], Tensor], share: Share = WHOLE_BATCH) -> Tensor:
+    def sums(
+        self, restored: Callable[[Tensor], Tensor], share: Share = WHOLE_BATCH
+    ) -> Tensor:
         """Return (test sets, 2, 2) float64: sum and number of the finite PSNRs of a share of the pictures,
         after `restored` and before. Infinite ones, of equal pictures, are left out as in the papers' tables.
         """
         # the pictures of this process, which are every so many of all
-        pictures = [(name, index) for name, count in self.counts.items() for index in range(count)]
+        pictures = [
+            (name, index)
+            for name, count in self.counts.items()
+            for index in range(count)
+        ]
         rows = {name: row for row, name in enumerate(self.counts)}
         sums = torch.zeros(len(rows), 2, 2, dtype=torch.float64)
         for name, index in pictures[share.rank :: share.count]:
@@ -86,7 +107,9 @@ class HeldOutPictures:
         after: Metrics = {}
         before: Metrics = {}
         for row, name in enumerate(self.counts):
-            after[name], before[name] = (_mean(*column.tolist()) for column in sums[row])
+            after[name], before[name] = (
+                _mean(*column.tolist()) for column in sums[row]
+            )
         return after, before
 
 
@@ -114,7 +137,9 @@ class PairSource(PlaneSource):
         self.finds_haze = finds_haze
         self.tasks = task_indices(config, tasks)
 
-    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, ...]:
+    def batch(
+        self, step: int, size: int, share: Share = WHOLE_BATCH
+    ) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a random degradation.
 
         Both are (size, 3, S, S). With several frames the degraded ones are (size, frames, 3, S, S) and the
@@ -147,9 +172,15 @@ class PairSource(PlaneSource):
         averages = {}
         if "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched
-            lengths = torch.where(blurred & draws.chance(MEAN_SHARE), draws.integers(0, len(EXPOSURES)), -1)
+            lengths = torch.where(
+                blurred & draws.chance(MEAN_SHARE),
+                draws.integers(0, len(EXPOSURES)),
+                -1,
+            )
             averages = self._averages(step, size, samples, lengths.tolist())
-            clean = torch.stack([averages.get(row, (clip,))[0] for row, clip in enumerate(clean)])
+            clean = torch.stack(
+                [averages.get(row, (clip,))[0] for row, clip in enumerate(clean)]
+            )
         inputs = self._degraded(clean, primary, untouched, draws, averages)
         inputs = quantised(self._compressed(inputs, recompressed & ~untouched, draws))
         # some clips repeat their middle frame, as those of photos do
@@ -183,7 +214,10 @@ class PairSource(PlaneSource):
                 part = range(sample, sample + 1)
                 clip = self._windows(step, size, part, self.config.frames * exposure)[0]
                 if motion(clip) < MOST_MOTION:
-                    averages[row] = clip[exposure // 2 :: exposure], average_exposures(clip, exposure)
+                    averages[row] = (
+                        clip[exposure // 2 :: exposure],
+                        average_exposures(clip, exposure),
+                    )
         return averages
 
     def _degraded(
@@ -207,7 +241,9 @@ class PairSource(PlaneSource):
             for first in names:
                 seconds = [order.index(name) for name in SECOND.get(first, ())] or [-1]
                 table += [float(seconds[number % len(seconds)]) for number in range(6)]
-            candidates = constants(tuple(table))[6 * primary + draws.integers(0, 6)].long()
+            candidates = constants(tuple(table))[
+                6 * primary + draws.integers(0, 6)
+            ].long()
             second = torch.where(draws.chance(self.config.combined), candidates, second)
         for name in occurring(self.config):
             mask = second == order.index(name)
@@ -215,7 +251,9 @@ class PairSource(PlaneSource):
                 mask = mask | (primary == names.index(name))
             if name == "blur" and averages:
                 mask[list(averages)] = False
-                clips = torch.stack([averages.get(row, (clip,))[-1] for row, clip in enumerate(clips)])
+                clips = torch.stack(
+                    [averages.get(row, (clip,))[-1] for row, clip in enumerate(clips)]
+                )
             clips = degraded(clips, mask & ~untouched, BATCHED[name], draws.branch())
         return clips
 
@@ -227,7 +265,9 @@ def occurring(config: PairDataConfig) -> list[str]:
     """Return the degradations that may occur, also as second ones, in physical order."""
     names = set(config.degradations)
     if config.combined:
-        names |= {second for first in config.degradations for second in SECOND.get(first, ())}
+        names |= {
+            second for first in config.degradations for second in SECOND.get(first, ())
+        }
     return [name for name in BATCHED if name in names]
 
 
@@ -239,7 +279,9 @@ def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]
     # each degradation belongs to the task that removes it
     if not tasks:
         return {}
-    if missing := [TASK_OF[name] for name in config.degradations if TASK_OF[name] not in tasks]:
+    if missing := [
+        TASK_OF[name] for name in config.degradations if TASK_OF[name] not in tasks
+    ]:
         raise ConfigError(
             f"[model] tasks lacks {', '.join(missing)}, for data.degradations; change one of them"
         )
@@ -247,23 +289,43 @@ def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]
 
 
 def held_out_pair(
-    footage: Footage, name: str, config: PairDataConfig, side: int, rng: np.random.Generator
+    footage: Footage,
+    name: str,
+    config: PairDataConfig,
+    side: int,
+    rng: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Return a degraded and a clean crop (3, side, side), in [0, 1], both rounded to 8 bits; with several
     frames a clip (frames, 3, side, side) and its middle. They are turned first, so that rain falls downwards.
     """
     # the draws are those of the cards, whatever is needed of them
-    exposure = int(rng.choice(EXPOSURES)) if name == "blur" and rng.random() < MEAN_SHARE else 1
-    clip = turned(footage.rgb_crop(rng, side, config.frames * exposure, config.widest), rng)
+    exposure = (
+        int(rng.choice(EXPOSURES))
+        if name == "blur" and rng.random() < MEAN_SHARE
+        else 1
+    )
+    clip = turned(
+        footage.rgb_crop(rng, side, config.frames * exposure, config.widest), rng
+    )
     clean = clip[exposure // 2 :: exposure]
     rng.random(3)  # unused, but held-out crops must stay those of the cards
     averaged = exposure > 1 and motion(clip) < MOST_MOTION
-    inputs = average_exposures(clip, exposure) if averaged else DEGRADATIONS[name](clean, rng)
-    return quantised(inputs if config.frames > 1 else inputs[0]), quantised(clean[config.frames // 2])
+    inputs = (
+        average_exposures(clip, exposure)
+        if averaged
+        else DEGRADATIONS[name](clean, rng)
+    )
+    return quantised(inputs if config.frames > 1 else inputs[0]), quantised(
+        clean[config.frames // 2]
+    )
 
 
 def held_out_pairs(
-    footage: Footage, config: PairDataConfig, side: int, count: int, tasks: Sequence[str] = ()
+    footage: Footage,
+    config: PairDataConfig,
+    side: int,
+    count: int,
+    tasks: Sequence[str] = (),
 ) -> HeldOutPairs:
     """Return `count` pairs of every degradation, the same for every run of a configuration."""
     inputs, clean = {}, {}
@@ -299,10 +361,14 @@ SECOND = {  # degradations that may be combined with each
 
 
 # pixel format and colour tags of the encoder's input
-ENCODED = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1))
+ENCODED = (
+    PixelFormat("yuv420p", "yuv", 8, 1, 1),
+    ColourTags(matrix=6, range=1, chroma_location=1),
+)
 CRF = (16.0, 36.0)
 X264_PRESETS = ("superfast", "veryfast")
-MJPEG_SHARE = 0.25  # share of compressed clips that are Motion JPEG; the others are H.264
+# share of compressed clips that are Motion JPEG; the others are H.264
+MJPEG_SHARE = 0.25
 MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
 
 
@@ -310,14 +376,26 @@ def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Encode and decode (T, 3, H, W) in [0, 1], of even sides, at random, in 8 bits."""
     # by one of two real encoders
     if rng.random() < MJPEG_SHARE:
-        encode = partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True)))
+        encode = partial(
+            recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True))
+        )
     else:
         crf = rng.uniform(*CRF)
-        encode = partial(recompress, crf=crf, preset=X264_PRESETS[rng.integers(len(X264_PRESETS))])
+        encode = partial(
+            recompress, crf=crf, preset=X264_PRESETS[rng.integers(len(X264_PRESETS))]
+        )
     # to the encoder's pixels and back
     layout, tags = ENCODED
     height = clip.shape[-2]
     yuv = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
     frames = encode([tuple(planes) for planes in zip(*yuv, strict=True)])
-    planes = planes_to_grey([np.stack(plane) for plane in zip(*frames, strict=True)], layout)
-    return yuv_to_rgb(planes, layout, tags, height).mul(255).round_().clamp_(0, 255).div_(255)
+    planes = planes_to_grey(
+        [np.stack(plane) for plane in zip(*frames, strict=True)], layout
+    )
+    return (
+        yuv_to_rgb(planes, layout, tags, height)
+        .mul(255)
+        .round_()
+        .clamp_(0, 255)
+        .div_(255)
+    )

@@ -14,12 +14,18 @@ from torch import Tensor
 
 from vidrestore.lab.degrade import add_gaussian_noise
 from vidrestore.lab.training.config import DataConfig
-from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share, in_order
+from vidrestore.lab.training.data.batches import (
+    WHOLE_BATCH,
+    BatchSource,
+    Share,
+    in_order,
+)
 from vidrestore.lab.training.data.footage import Footage, Window
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, fixed_positions, matched_positions
 
-SIGMA_RATIO = 1.2  # a batch takes groups that were matched at its noise level within this factor
+# a batch takes groups that were matched at its noise level within this factor
+SIGMA_RATIO = 1.2
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,12 @@ class GroupPool(BatchSource):
     """
 
     def __init__(
-        self, footage: Footage, config: DataConfig, sigma: tuple[float, ...], patch: int, seed: int
+        self,
+        footage: Footage,
+        config: DataConfig,
+        sigma: tuple[float, ...],
+        patch: int,
+        seed: int,
     ) -> None:
         self.footage = footage
         self.config = config
@@ -61,7 +72,9 @@ class GroupPool(BatchSource):
         """Yield batches as `BatchSource.batches` does; workers make windows, which takes most of the time."""
         if workers and steps:
             # the windows of all steps are known before
-            first, last = (self._window_numbers(step * size) for step in (steps[0], steps[-1]))
+            first, last = (
+                self._window_numbers(step * size) for step in (steps[0], steps[-1])
+            )
             numbers = range(first.start, last.stop)
             self._prefetched = in_order(self._window, numbers, workers)
         try:
@@ -70,7 +83,9 @@ class GroupPool(BatchSource):
             if self._prefetched is not None:
                 self._prefetched.close()
 
-    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, float]:
+    def batch(
+        self, step: int, size: int, share: Share = WHOLE_BATCH
+    ) -> tuple[Tensor, float]:
         """Return clean groups (size, T, N) on the 0-255 scale, flipped and transposed at random, and their
         noise level.
 
@@ -82,40 +97,59 @@ class GroupPool(BatchSource):
         rng = np.random.default_rng((self.seed, 1, step))
         sigma = self.windows[rng.integers(len(self.windows))].sigma
         lowest, highest = sigma / SIGMA_RATIO, sigma * SIGMA_RATIO
-        choices = [window.groups for window in self.windows if lowest <= window.sigma <= highest]
+        choices = [
+            window.groups
+            for window in self.windows
+            if lowest <= window.sigma <= highest
+        ]
         windows = [choices[number] for number in rng.integers(len(choices), size=size)]
         groups = torch.stack([groups[rng.integers(len(groups))] for groups in windows])
-        return turned(groups.float(), self.patch, rng, upright=self.config.upright), sigma
+        return turned(
+            groups.float(), self.patch, rng, upright=self.config.upright
+        ), sigma
 
     def advance(self, count: int) -> None:
         """Update the windows to those after `count` groups were drawn; the pool begins a quarter full."""
         # windows are renewed one by one, so that most of the pool stays
         numbers = self._window_numbers(count)
-        ready = {window.number: window for window in self.windows if window.number in numbers}
+        ready = {
+            window.number: window for window in self.windows if window.number in numbers
+        }
         self.windows = [ready.get(number) or self._next(number) for number in numbers]
 
     def _window_numbers(self, count: int) -> range:
         """Return the numbers of the windows in the pool after `count` groups were drawn."""
-        stop = max(1, self.capacity // 4) + count // (self.config.reuse * self.config.groups_per_window)
+        stop = max(1, self.capacity // 4) + count // (
+            self.config.reuse * self.config.groups_per_window
+        )
         return range(max(0, stop - self.capacity), stop)
 
     def _next(self, number: int) -> WindowGroups:
         if self._prefetched is None:
             return self._window(number)
-        return next(window for window in self._prefetched if window.number == number)  # a step may skip some
+        # a step may skip some
+        return next(window for window in self._prefetched if window.number == number)
 
     def _window(self, number: int) -> WindowGroups:
         rng = np.random.default_rng((self.seed, 0, number))
         # everything about a window follows from its number
         low = self.sigma[0]
         high = self.sigma[-1]
-        sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
+        sigma = (
+            math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
+        )
         window = self.footage.window(rng, self.patch)
-        return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, rng))
+        return WindowGroups(
+            number, sigma, window_groups(window, sigma, self.config, self.patch, rng)
+        )
 
 
 def window_groups(
-    window: Window, sigma: float, config: DataConfig, patch: int, rng: np.random.Generator
+    window: Window,
+    sigma: float,
+    config: DataConfig,
+    patch: int,
+    rng: np.random.Generator,
 ) -> Tensor:
     """Return (P, T, N) uint8 clean groups of one window, matched in its luma with noise of `sigma`.
 
@@ -129,8 +163,14 @@ def window_groups(
     stride = int(rng.choice(config.strides))
     count = config.groups_per_window
     # some groups are of chroma, matched by luma of its size
-    share = round(config.chroma_share * count) if chroma and min(chroma[0].shape[1:]) >= patch else 0
-    groups = [_random_groups(window[0], noisy, stride, matched, patch, count - share, rng)]
+    share = (
+        round(config.chroma_share * count)
+        if chroma and min(chroma[0].shape[1:]) >= patch
+        else 0
+    )
+    groups = [
+        _random_groups(window[0], noisy, stride, matched, patch, count - share, rng)
+    ]
     if share:
         plane = chroma[int(rng.integers(len(chroma)))]
         guide = F.interpolate(noisy[None], size=plane.shape[1:], mode="area")[0]
@@ -150,26 +190,36 @@ def _random_groups(
     """Return up to `count` groups (P, T, N) of a plane (T, H, W), matched in a guide of its size."""
     # a random part of all groups of the plane
     grid = Grid(plane.shape[1], plane.shape[2], patch, stride)
-    positions = matched_positions(guide, grid) if matched else fixed_positions(len(plane), grid)
+    positions = (
+        matched_positions(guide, grid) if matched else fixed_positions(len(plane), grid)
+    )
     indices = torch.from_numpy(rng.permutation(positions.shape[1])[:count])
     origins = origins_of(positions[:, indices], plane.shape[1], plane.shape[2])
     return patches_at(plane.contiguous(), origins, patch)
 
 
-def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int) -> Tensor:
+def held_out_groups(
+    footage: Footage, config: DataConfig, patch: int, count: int
+) -> Tensor:
     """Return (count, T, N) uint8 groups for validation, matched at sigma 20; every run has the same."""
     rng = np.random.default_rng(1)
     groups: list[Tensor] = []
     while sum(map(len, groups)) < count:
-        groups.append(window_groups(footage.window(rng, patch), 20.0, config, patch, rng))
+        groups.append(
+            window_groups(footage.window(rng, patch), 20.0, config, patch, rng)
+        )
     return torch.cat(groups)[:count]
 
 
-def turned(groups: Tensor, patch: int, rng: np.random.Generator, *, upright: bool = False) -> Tensor:
+def turned(
+    groups: Tensor, patch: int, rng: np.random.Generator, *, upright: bool = False
+) -> Tensor:
     """Mirror and, unless `upright`, transpose (B, T, N) at random, by the eight symmetries of the square, and
     reverse time.
     """
     squares = groups.unflatten(-1, (patch, patch))
     squares = squares.flip([axis for axis in (1, 2, 3) if rng.random() < 0.5])
-    transposed: Tensor = squares.transpose(2, 3) if rng.random() < 0.5 and not upright else squares
+    transposed: Tensor = (
+        squares.transpose(2, 3) if rng.random() < 0.5 and not upright else squares
+    )
     return transposed.flatten(2)

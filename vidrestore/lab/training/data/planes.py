@@ -14,13 +14,15 @@ from vidrestore.errors import ConfigError
 from vidrestore.lab.degrade.counters import Counters, constants
 from vidrestore.lab.degrade.resize import keys_cubic
 
-SLOW_SHARE = 0.75  # share of crops of clips with consecutive frames; the others take every second one
+# share of crops of clips with consecutive frames; the others take every second one
+SLOW_SHARE = 0.75
 # standard deviations of the speed of slides, in whole pixels a frame, one of which is drawn
 SLIDES = (0.0, 1.0, 4.0, 12.0)
 DRIFTS = (0.0, 1.0, 4.0)  # the same of pans, in any fraction of a pixel
 FAST_DRIFTS = (8.0, 16.0)
 GROWTH = 0.003  # standard deviation of the change of a pan's zoom per frame
-REDUCED_SHARE, REDUCED = 0.5, 2.5  # share of slides that is downscaled, and the largest factor
+# share of slides that is downscaled, and the largest factor
+REDUCED_SHARE, REDUCED = 0.5, 2.5
 ZOOMED = 2.0  # largest factor by which pans are reduced
 CUBIC_REACH = 2  # samples on both sides that the cubic takes
 
@@ -34,7 +36,8 @@ class Shot:
     planes: tuple[Tensor, ...]  # one or three, (T, H, W) uint8
     steps: tuple[int, int]  # luma samples per chroma sample, down and right
     sites: tuple[float, float]  # place of the first chroma sample, in luma samples
-    matrix: tuple[tuple[float, ...], ...]  # (3, 4); times the three planes and 1: R, G, B in [0, 1]
+    # (3, 4); times the three planes and 1: R, G, B in [0, 1]
+    matrix: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class Planes:
     when a crop of it is drawn. Raises ConfigError if none is large enough.
     """
 
-    def __init__(self, shots: Iterable[Shot], side: int, loader: Callable[[int], Shot]) -> None:
+    def __init__(
+        self, shots: Iterable[Shot], side: int, loader: Callable[[int], Shot]
+    ) -> None:
         self.loader = loader
         self.numbers = list[int]()
         sizes = list[Any]()
@@ -85,7 +90,9 @@ class Planes:
         line, and beyond the border its samples are repeated.
         """
         # one by one, each with as many samples around as it needs
-        return torch.stack([self._rgb(view.crop(number)) for number in range(len(view.shots))])
+        return torch.stack(
+            [self._rgb(view.crop(number)) for number in range(len(view.shots))]
+        )
 
     def _rgb(self, crop: View) -> Tensor:
         # the three planes of gray are one
@@ -105,10 +112,15 @@ class Planes:
 def pan_of(planes: tuple[Tensor, ...], crop: View) -> tuple[Tensor, ...]:
     """Return a crop (T, S, S) of each plane, uint8; rows and columns are samples of the planes."""
     pans = (_sampled(plane, crop, [crop.rows, crop.columns]) for plane in planes)
-    return tuple((pan.mT if crop.transposed else pan).round().clamp(0, 255).to(torch.uint8) for pan in pans)
+    return tuple(
+        (pan.mT if crop.transposed else pan).round().clamp(0, 255).to(torch.uint8)
+        for pan in pans
+    )
 
 
-def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, int] = (1, 1)) -> Tensor:
+def _sampled(
+    plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, int] = (1, 1)
+) -> Tensor:
     """Return (T, S, S) of a plane at rows and columns (T, S) in its samples; `steps` as in Shot."""
     # samples around each place, with their weights, down and across
     height, width = plane.shape[1:]
@@ -116,7 +128,8 @@ def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, 
     weights = list[Tensor | None]()
     for place, step, length in zip(places, steps, (height, width), strict=True):
         stretch = (crop.stretch / step).clamp(min=1)
-        if float(stretch.max()) == 1 and bool((place == place.round()).all()):  # the samples themselves
+        # the samples themselves
+        if float(stretch.max()) == 1 and bool((place == place.round()).all()):
             indices.append(place.long().clamp(0, length - 1))
             weights.append(None)
             continue
@@ -134,7 +147,9 @@ def _sampled(plane: Tensor, crop: View, places: list[Tensor], steps: tuple[int, 
     return samples if right is None else samples @ right.mT
 
 
-def _weights(places: Tensor, samples: Tensor, stretch: Tensor, *, linear: bool) -> Tensor:
+def _weights(
+    places: Tensor, samples: Tensor, stretch: Tensor, *, linear: bool
+) -> Tensor:
     """Return the weights (T, S, W) of W samples at places (T, S), antialiased by `stretch` (T,): of a line or
     of a cubic. T is 1 if all frames have the same.
     """
@@ -184,13 +199,17 @@ class Camera:
         shots = candidates[draws.integers(0, len(candidates))]
         length, height, width = planes.sizes[shots].float().unbind(1)
         moves = self._moves(draws)
-        ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
+        ways, growth, stretch = (
+            self._over_photos(moves, draws) if still else self._at_rest(moves)
+        )
         # the extent of all frames together, as a multiple of a crop's side
         span = 1 + 2 * ways.abs().amax(2) / self.side
         room = torch.minimum(height / span[:, 0], width / span[:, 1])
         stretch = torch.minimum(stretch, room / self.side)
         most = max(REDUCED, ZOOMED) * (self.widest or self.side) / self.side
-        stretches = (stretch[:, None] * (growth[:, None] * moves.time).exp()).clamp(max=most)
+        stretches = (stretch[:, None] * (growth[:, None] * moves.time).exp()).clamp(
+            max=most
+        )
         # the position of each pixel in each frame
         index = torch.arange(self.side) + 0.5 - self.side / 2
         positions = []
@@ -202,8 +221,14 @@ class Camera:
             along = stretches[..., None] * index * sign[:, None, None]
             way = centre[:, None] + stretch[:, None] * ways[:, axis]
             positions.append(way[..., None] + along - 0.5)
-        numbers = torch.zeros_like(moves.time) if still else self._numbers(moves, draws, length)
-        return View(shots, numbers, positions[0], positions[1], stretches, draws.chance(0.5))
+        numbers = (
+            torch.zeros_like(moves.time)
+            if still
+            else self._numbers(moves, draws, length)
+        )
+        return View(
+            shots, numbers, positions[0], positions[1], stretches, draws.chance(0.5)
+        )
 
     def _moves(self, draws: Counters) -> _Moves:
         # numbers are drawn in a fixed order, whatever is used of them
@@ -213,25 +238,38 @@ class Camera:
         growth = draws.normal() * GROWTH
         speed = draws.normal(2)
         native = draws.chance(self.native)
-        reduced = torch.where(draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0)
+        reduced = torch.where(
+            draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0
+        )
         zoom = draws.uniform(1, ZOOMED)
         spread = draws.uniform(1, (self.widest or self.side) / self.side)
         step = 1 + (~draws.chance(SLOW_SHARE)).long()
         first = draws.uniform()
-        return _Moves(quick, time, growth, speed, native, reduced, zoom, spread, step, first)
+        return _Moves(
+            quick, time, growth, speed, native, reduced, zoom, spread, step, first
+        )
 
     @staticmethod
     def _over_photos(moves: _Moves, draws: Counters) -> tuple[Tensor, Tensor, Tensor]:
         """Return ways (B, 2, T) over photos, growth of the zoom per frame (B,), and stretch (B,)."""
         slides, drifts, rapid = (
-            constants(part)[draws.integers(0, len(part))] for part in (SLIDES, DRIFTS, FAST_DRIFTS)
+            constants(part)[draws.integers(0, len(part))]
+            for part in (SLIDES, DRIFTS, FAST_DRIFTS)
         )
         # over the photo's own pixels motion is whole, else it may be any
-        growth = torch.where(moves.native, 0.0, moves.growth * torch.where(moves.quick, 5.0, 1.0))
-        drifts = torch.where(moves.quick, rapid, torch.where(moves.native, slides, drifts))
+        growth = torch.where(
+            moves.native, 0.0, moves.growth * torch.where(moves.quick, 5.0, 1.0)
+        )
+        drifts = torch.where(
+            moves.quick, rapid, torch.where(moves.native, slides, drifts)
+        )
         ways = moves.speed[:, :, None] * drifts[:, None, None] * moves.time[:, None]
         ways = torch.where(moves.native[:, None, None], ways.round(), ways)
-        return ways, growth, torch.where(moves.native, moves.reduced, moves.zoom) * moves.spread
+        return (
+            ways,
+            growth,
+            torch.where(moves.native, moves.reduced, moves.zoom) * moves.spread,
+        )
 
     @staticmethod
     def _at_rest(moves: _Moves) -> tuple[Tensor, Tensor, Tensor]:
@@ -245,7 +283,9 @@ class Camera:
         # frames in a row or every second one, faster if asked for
         frames = moves.time.shape[1]
         step = torch.where(
-            moves.quick, draws.integers(2, 5), torch.where(length >= 2 * frames, moves.step, 1)
+            moves.quick,
+            draws.integers(2, 5),
+            torch.where(length >= 2 * frames, moves.step, 1),
         )
         spare = (length - (frames - 1) * step).clamp(min=1)
         first = (moves.first * spare).floor()

@@ -37,7 +37,8 @@ from vidrestore.restorers.base import PictureForm
 from vidrestore.settings.families import load
 
 VALIDATION_GROUPS = 1200
-VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
+# crops of each degradation, and their side in pixels
+VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128
 VALIDATION_FRAMES = 5  # frames per clip; there are more clips if they are shorter
 
 
@@ -47,9 +48,11 @@ class Reading:
     OptionError for `skip_bad` without a cache.
     """
 
-    cache: Path | None = None  # folder of decoded clips and photos; None: decoded when they are needed
+    # folder of decoded clips and photos; None: decoded when they are needed
+    cache: Path | None = None
     cache_bytes: int = DISK_CACHE_BYTES  # most bytes of that folder
-    skip_bad: bool = False  # skip clips and photos that are damaged or can't be read, with a notice of each
+    # skip clips and photos that are damaged or can't be read, with a notice of each
+    skip_bad: bool = False
     workers: int = 0  # processes that make batches ahead of time
     notice: Callable[[str], None] = lambda message: None  # called with each message
 
@@ -64,7 +67,9 @@ class Reading:
 IN_MEMORY = Reading()
 
 
-def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMORY) -> tuple[BatchSource, Any]:
+def make_data(
+    config: RunConfig, network: nn.Module, reading: Reading = IN_MEMORY
+) -> tuple[BatchSource, Any]:
     """Return training and held-out data for the run's objective, the same for every run of a configuration.
 
     The clips of `data.validation` are held out; if it names none, the network is validated on its training
@@ -75,7 +80,9 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     datasets: tuple[BatchSource, Any]
     # datasets of the papers have sources of their own
     if isinstance(data, GroupSetConfig):
-        datasets = import_module("vidrestore.lab.papers.training_groups").set_groups(config, network, reading)
+        datasets = import_module("vidrestore.lab.papers.training_groups").set_groups(
+            config, network, reading
+        )
         return datasets
     if isinstance(data, SetConfig):
         datasets = import_module("vidrestore.lab.papers.training_sets").set_data(
@@ -84,9 +91,15 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
         return datasets
     # the files to train on, and those that are held out
     clip_folders = [config.folder / name for name in data.clip_folders]
-    clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
+    clips = [
+        path
+        for folder in clip_folders
+        for path in find_footage(folder, data.validation, CLIP_SUFFIXES)
+    ]
     stills = [
-        path for name in data.still_folders for path in find_footage(config.folder / name, (), STILL_SUFFIXES)
+        path
+        for name in data.still_folders
+        for path in find_footage(config.folder / name, (), STILL_SUFFIXES)
     ]
     held_out = []
     for name in data.validation:
@@ -100,10 +113,19 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     if reading.cache is not None:
         clips = [path for path in clips if path in decoded]
         stills = [path for path in stills if path in decoded]
-    length = data.frames if isinstance(data, DataConfig) else 1  # only groups are cut from whole windows
+    # only groups are cut from whole windows
+    length = data.frames if isinstance(data, DataConfig) else 1
     footage = Footage(clips, stills, length, data.still_share, decoded=decoded)
-    validation = Footage(held_out or clips, [] if held_out or clips else stills, length, 0, decoded=decoded)
-    source, held_out_data = load(config.kind.source)(config, footage, validation, network)
+    validation = Footage(
+        held_out or clips,
+        [] if held_out or clips else stills,
+        length,
+        0,
+        decoded=decoded,
+    )
+    source, held_out_data = load(config.kind.source)(
+        config, footage, validation, network
+    )
     # groups of patches are reused by their pool
     if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1:
         source = ReusedBatches(source, data.reuse, config.training.seed)
@@ -116,8 +138,12 @@ def pair_data(
     """Return degraded and clean pictures to train on, and held-out ones."""
     data = cast("PairDataConfig", config.data)
     form = PictureForm.of(network)
-    held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
-    source = PairSource(footage, data, config.training.seed, form.tasks, finds_haze=form.haze)
+    held_out = held_out_pairs(
+        validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks
+    )
+    source = PairSource(
+        footage, data, config.training.seed, form.tasks, finds_haze=form.haze
+    )
     return source, held_out
 
 

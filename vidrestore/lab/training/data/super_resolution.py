@@ -18,13 +18,19 @@ from vidrestore.lab.degrade.resize import resizing_matrix
 from vidrestore.lab.training.config import ClipDataConfig
 from vidrestore.lab.training.data.batches import WHOLE_BATCH, Share
 from vidrestore.lab.training.data.footage import Footage, PlaneSource
-from vidrestore.lab.training.data.pairs import quantised, random_compression, stacked_bytes
+from vidrestore.lab.training.data.pairs import (
+    quantised,
+    random_compression,
+    stacked_bytes,
+)
 from vidrestore.lab.training.data.planes import Camera
 from vidrestore.models.vsr_transformer import SCALE
 
-BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
+# sigma in high-resolution pixels, and the share of clips
+BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85
 UNBLURRED = 0.01  # sigma that changes nothing
-NOISE_SIGMA, NOISY_SHARE = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
+# sigma on the 0-255 scale, and the share of clips
+NOISE_SIGMA, NOISY_SHARE = (0.5, 6.0), 0.6
 COMPRESSED_SHARE = 0.93  # share of clips
 
 
@@ -44,15 +50,21 @@ class ClipSource(PlaneSource):
         super().__init__(footage, seed, camera)
         self.config = config
 
-    def batch(self, step: int, size: int, share: Share = WHOLE_BATCH) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, step: int, size: int, share: Share = WHOLE_BATCH
+    ) -> tuple[Tensor, Tensor]:
         """Return clips (size, T, 3, S, S) and (size, T, 3, 4S, 4S), float32 in [0, 1]."""
         samples = range(size)[share.of(size)]
         # one product downscales a whole batch
-        large = quantised(self.crops(step, size, samples, self.config.frames).clamp(0, 1))
+        large = quantised(
+            self.crops(step, size, samples, self.config.frames).clamp(0, 1)
+        )
         down = downscaling_matrices(self.camera.side)
         if not self.config.practical:
             return quantised((down[0] @ large @ down[0].mT).clamp(0, 1)), large
-        return downscaled_practically(large, down, self.counters(step, samples, 1)), large
+        return downscaled_practically(
+            large, down, self.counters(step, samples, 1)
+        ), large
 
 
 def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> Tensor:
@@ -60,16 +72,25 @@ def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> 
     # one of three ways to downscale, after a blur
     kind = draws.uniform()
     down = matrices[(kind >= 0.6).long() + (kind >= 0.8).long()]
-    sigma = torch.where(draws.chance(BLURRED_SHARE), draws.uniform(*BLUR), UNBLURRED)[:, None, None]
+    sigma = torch.where(draws.chance(BLURRED_SHARE), draws.uniform(*BLUR), UNBLURRED)[
+        :, None, None
+    ]
     line = torch.arange(large.shape[-1])
     blur = torch.exp((line[:, None] - line).square() / (-2 * sigma**2))
     down = (down @ (blur / blur.sum(-1, keepdim=True)))[:, None, None]
     small = down @ large @ down.mT
     # noise and compression, as small video has them
-    strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE_SIGMA), 0.0) / 255
+    strength = (
+        torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE_SIGMA), 0.0) / 255
+    )
     small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
     small = quantised(small.clamp(0, 1))
-    return degraded(small, draws.chance(COMPRESSED_SHARE), one_by_one(random_compression), draws.branch())
+    return degraded(
+        small,
+        draws.chance(COMPRESSED_SHARE),
+        one_by_one(random_compression),
+        draws.branch(),
+    )
 
 
 @cache
@@ -78,7 +99,9 @@ def downscaling_matrices(side: int) -> Tensor:
     line = torch.eye(side)[None, None]
     bicubic = resizing_matrix(side, 1 / SCALE).float()
     means = F.avg_pool2d(line, (SCALE, 1))[0, 0]
-    bilinear = F.interpolate(line, (side // SCALE, side), mode="bilinear", antialias=True)[0, 0]
+    bilinear = F.interpolate(
+        line, (side // SCALE, side), mode="bilinear", antialias=True
+    )[0, 0]
     return torch.stack((bicubic, means, bilinear))
 
 
@@ -89,7 +112,9 @@ def random_symmetry(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
     mirrored = [axis for axis in (0, 2, 3) if rng.random() < 0.5]
     transposed = rng.random() < 0.5
     return lambda clip: (
-        clip.flip(mirrored).transpose(2, 3).contiguous() if transposed else clip.flip(mirrored)
+        clip.flip(mirrored).transpose(2, 3).contiguous()
+        if transposed
+        else clip.flip(mirrored)
     )
 
 
@@ -103,7 +128,11 @@ def downscale_practically(large: Tensor, rng: np.random.Generator) -> Tensor:
     another as in K. Chan et al., "Investigating Tradeoffs in Real-World Video Super-Resolution", CVPR 2022.
     """
     # blur, downscale, noise, compression: each may be absent
-    blurred = gaussian_blurred(large, rng.uniform(*BLUR)) if rng.random() < BLURRED_SHARE else large
+    blurred = (
+        gaussian_blurred(large, rng.uniform(*BLUR))
+        if rng.random() < BLURRED_SHARE
+        else large
+    )
     small = random_resizing(rng)(blurred)
     if rng.random() < NOISY_SHARE:
         noise = torch.from_numpy(rng.standard_normal(small.shape, dtype=np.float32))
@@ -119,16 +148,24 @@ def random_resizing(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
         return lambda large: imresize(large, 1 / SCALE)
     if kind == "area":
         return lambda large: F.avg_pool2d(large, SCALE)
-    return lambda large: F.interpolate(large, scale_factor=1 / SCALE, mode="bilinear", antialias=True)
+    return lambda large: F.interpolate(
+        large, scale_factor=1 / SCALE, mode="bilinear", antialias=True
+    )
 
 
-def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> HeldOutClips:
+def held_out_clips(
+    footage: Footage, config: ClipDataConfig, count: int
+) -> HeldOutClips:
     """Return `count` clips, mirrored, transposed and reversed at random; every run has the same."""
     clips = []
     for rng in (np.random.default_rng((1, number)) for number in range(count)):
         large = footage.rgb_crop(rng, SCALE * config.crop, config.frames)
         large = quantised(random_symmetry(rng)(large))
-        small = downscale_practically(large, rng) if config.practical else downscale_bicubically(large)
+        small = (
+            downscale_practically(large, rng)
+            if config.practical
+            else downscale_bicubically(large)
+        )
         clips.append((small, large))
     small, large = map(stacked_bytes, zip(*clips, strict=True))
     return HeldOutClips(small, large)
