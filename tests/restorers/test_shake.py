@@ -211,6 +211,27 @@ def test_the_likeliest_response_leaves_only_noise_at_the_frequencies_that_blur_t
     assert responses_of(stored_by(response), half)[0] == response
 
 
+def test_a_drawing_and_text_stay_as_they_are(restorer, no_network):
+    """Their outlines are neither noise nor the picture of a kernel."""
+    down, across = torch.meshgrid(
+        torch.arange(240.0), torch.arange(320.0), indexing="ij"
+    )
+    drawing = torch.tensor([0.2, 0.35, 0.6])[:, None, None].expand(3, 240, 320).clone()
+    for number in range(9):
+        ellipse = ((across - 30 * number - 40) / 40).square()
+        ellipse += ((down - 20 * number - 35) / 30).square()
+        colour = torch.tensor([0.1 * number, 1 - 0.1 * number, 0.35 * number % 1])
+        drawing = torch.where(ellipse < 1, colour[:, None, None], drawing)
+        drawing = torch.where((ellipse - 1).abs() < 0.06, torch.zeros(()), drawing)
+    strokes = torch.rand(1, 15, 80, generator=torch.Generator().manual_seed(0)) < 0.4
+    letters = (~strokes).float().repeat_interleave(4, 2)
+    page = torch.ones(3, 240, 320)
+    page[:, ::16] = letters
+    page[:, 1::16] = letters
+    for picture in (drawing, page):
+        assert torch.equal(next(restorer.frames(picture[None], (0, 1))), picture)
+
+
 def test_without_frequencies_that_blur_takes_away_a_response_isnt_told():
     seen = stored_by(LINEAR)
     assert responses_of(seen, one_pixel()[0, 0]) == [CAMERA, CONTRASTY]

@@ -176,7 +176,7 @@ class NoiseMeter:
         """
         (inner,) = without_bars([(luma,)])[0]
         is_drawn = (
-            _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+            even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
         )
         first, *colours = self.noise(0.0 if is_drawn else PHOTO_NOISE.unlikely)
         sigma = _sigma_of_luma(first, inner, self._norms[0], is_drawn=is_drawn)
@@ -201,7 +201,7 @@ def _sigma_of_luma(
     return noise.sigma if is_drawn else max(noise.sigma, PHOTO_NOISE.coarse)
 
 
-def _even_share(luma: NDArray[np.float32]) -> float:
+def even_share(luma: NDArray[np.float32]) -> float:
     """Return the share of blocks of one value among those without clipped values, 1 without such blocks."""
     rows, columns = (side // BLOCK_SIDE for side in luma.shape)
     whole = luma[: rows * BLOCK_SIDE, : columns * BLOCK_SIDE]

@@ -38,6 +38,7 @@ from vidrestore.models.deconvolution import (
     sharpened,
     transfer,
 )
+from vidrestore.noise.meter import even_share
 from vidrestore.noise.white import (
     BLOCK_SIDE,
     BLOCKS_PER_FRAME,
@@ -52,6 +53,7 @@ from vidrestore.settings.options import RestoreOptions
 from vidrestore.working import steps
 
 METHOD = "deconvolution"
+DRAWN_SHARE = 0.5  # of blocks of one value, from which a picture is drawn
 NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure function
 SOFT = 0.25  # ratio from which no kernel is searched for
 SOFTER = (0.18, 0.22)  # ratios between which the share of the network falls to nothing
@@ -531,8 +533,12 @@ def luma_of(picture: Tensor) -> Tensor:
 
 
 def noise_of(picture: Tensor) -> float:
-    """Return the sigma of white noise in the luma of a picture (3, H, W), in grey levels."""
+    """Return the sigma of white noise in the luma of a picture (3, H, W), in grey levels; 0 for drawings and
+    text, whose outlines would pass for noise.
+    """
     luma = 255 * luma_of(picture)
+    if even_share(luma.cpu().numpy()) >= DRAWN_SHARE:
+        return 0.0
     step = max(3, int((luma.numel() / BLOCKS_PER_FRAME) ** 0.5)) | 1
     windows = (
         luma.unfold(0, BLOCK_SIDE, step)
