@@ -319,11 +319,11 @@ class Work:
         """Return False, with a warning, for a sidecar or page that exists, of a video that was finished
         before.
         """
-        if not (outcome.before and os.path.exists(path)):
-            return True
-        text = f"left alone: {path} exists; remove it for one of this run"
-        self.on_event(Warned(outcome.source, text))
-        return False
+        if outcome.before and os.path.exists(path):
+            text = f"left alone: {path} exists; remove it for one of this run"
+            self.on_event(Warned(outcome.source, text))
+            return False
+        return True
 
     def _page_of(self, output: str, place: str) -> Path:
         """Return the file of the page about an output, in a folder with a name of its own."""

@@ -42,10 +42,15 @@ def stops_cleanly() -> Iterator[None]:
         return
     # handlers for the block, and one for interruptions that C code swallows
     before, stop, report = _handlers(STOPS), _Stop(), sys.unraisablehook
+
+    def pass_on(error: Any) -> None:
+        if stop.is_lost_in(error):
+            stop.try_again()
+        else:
+            report(error)
+
     try:
-        sys.unraisablehook = lambda error: (
-            stop.try_again() if stop.is_lost_in(error) else report(error)
-        )
+        sys.unraisablehook = pass_on
         for number, handler in before.items():
             if handler != signal.SIG_IGN or number == signal.SIGINT:
                 signal.signal(number, stop)

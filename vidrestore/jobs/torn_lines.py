@@ -31,7 +31,7 @@ class TornSearch:
     least: float = 4.0
 
 
-SEARCH = TornSearch()
+TORN_SEARCH = TornSearch()
 
 
 def torn_lines(fields: Sequence[NDArray[Any]]) -> int:
@@ -40,21 +40,25 @@ def torn_lines(fields: Sequence[NDArray[Any]]) -> int:
     A torn picture continues at another column: a line is like the one above after a shift only.
     """
     height, width = fields[0].shape if fields else (0, 0)
-    if height <= SEARCH.lowest + SEARCH.above or width < 4 * SEARCH.farthest:
+    if (
+        height <= TORN_SEARCH.lowest + TORN_SEARCH.above
+        or width < 4 * TORN_SEARCH.farthest
+    ):
         return 0
     differences = np.mean([_differences(field) for field in fields], 0)
     shifted = np.mean([_shifted_differences(field) for field in fields], 0)
-    usual = float(np.median(differences[: SEARCH.above]))
-    lowest = differences[SEARCH.above :]
-    least = max(SEARCH.least, SEARCH.usual * usual)
-    torn = np.flatnonzero((lowest > least) & (shifted < SEARCH.share * lowest))
-    return SEARCH.lowest - int(torn[0]) if torn.size else 0
+    usual = float(np.median(differences[: TORN_SEARCH.above]))
+    lowest = differences[TORN_SEARCH.above :]
+    least = max(TORN_SEARCH.least, TORN_SEARCH.usual * usual)
+    torn = np.flatnonzero((lowest > least) & (shifted < TORN_SEARCH.share * lowest))
+    return TORN_SEARCH.lowest - int(torn[0]) if torn.size else 0
 
 
 def _differences(field: NDArray[Any]) -> NDArray[Any]:
     """Return the mean absolute difference of each of the last lines to the line above."""
     lines = field[
-        -SEARCH.above - SEARCH.lowest - 1 :, SEARCH.farthest : -SEARCH.farthest
+        -TORN_SEARCH.above - TORN_SEARCH.lowest - 1 :,
+        TORN_SEARCH.farthest : -TORN_SEARCH.farthest,
     ]
     means: NDArray[Any] = np.abs(np.diff(lines, axis=0)).mean(1)
     return means
@@ -62,8 +66,8 @@ def _differences(field: NDArray[Any]) -> NDArray[Any]:
 
 def _shifted_differences(field: NDArray[Any]) -> NDArray[Any]:
     """Return the same of the lowest lines, the least over the shifts of the line above."""
-    lines, above = field[-SEARCH.lowest :], field[-SEARCH.lowest - 1 : -1]
-    middle = lines[:, SEARCH.farthest : -SEARCH.farthest]
+    lines, above = field[-TORN_SEARCH.lowest :], field[-TORN_SEARCH.lowest - 1 : -1]
+    middle = lines[:, TORN_SEARCH.farthest : -TORN_SEARCH.farthest]
     shifts = np.lib.stride_tricks.sliding_window_view(above, middle.shape[1], axis=1)
     means = np.stack(
         [
@@ -71,6 +75,6 @@ def _shifted_differences(field: NDArray[Any]) -> NDArray[Any]:
             for column in range(shifts.shape[1])
         ]
     )
-    offsets = np.abs(np.arange(len(means)) - SEARCH.farthest)
-    least: NDArray[Any] = means[offsets >= SEARCH.nearest].min(0)
+    offsets = np.abs(np.arange(len(means)) - TORN_SEARCH.farthest)
+    least: NDArray[Any] = means[offsets >= TORN_SEARCH.nearest].min(0)
     return least

@@ -31,7 +31,7 @@ RADIUS = 3  # pixels; blocks reach as far on each side
 FULL_RADIUS = 4  # pixels at full size
 CAP = 0.15  # largest difference of luma in [0, 1] that counts
 RELUCTANCE = 0.002  # difference of luma that a shift by a pixel must save
-SPREAD = 1.5  # pixels; standard deviation of the windows of least squares
+WINDOW_SPREAD = 1.5  # pixels; standard deviation of the windows of least squares
 LEAST_SLOPE = 3e-5  # squared slope of luma that is added, so that flat areas don't move
 HALF_STEPS, FULL_STEPS = 3, 5  # steps of least squares
 # no motion if its difference is at most this many times that of the motion found
@@ -130,10 +130,10 @@ def _slopes(pictures: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _smoothed(maps: Tensor) -> Tensor:
-    """Return maps (B, C, h, w) after a Gaussian of SPREAD pixels."""
-    reach = math.ceil(3 * SPREAD)
+    """Return maps (B, C, h, w) after a Gaussian of WINDOW_SPREAD pixels."""
+    reach = math.ceil(3 * WINDOW_SPREAD)
     line = torch.arange(-reach, reach + 1, device=maps.device, dtype=maps.dtype)
-    kernel = (-(line**2) / (2 * SPREAD**2)).exp()
+    kernel = (-(line**2) / (2 * WINDOW_SPREAD**2)).exp()
     channels = int(maps.shape[1])
     kernel = (kernel / kernel.sum()).expand(channels, 1, 1, 2 * reach + 1)
     wide = F.conv2d(

@@ -24,8 +24,8 @@ from torch import Tensor
 from vidrestore.pixels.linear_light import from_light
 from vidrestore.working import check_stop, steps
 
-STEP = 0.5**0.5  # size of a level of the pyramid over the next finer one
-LEAST_SIDE = 5  # of the coarsest kernel, in pixels
+PYRAMID_STEP = 0.5**0.5  # size of a level of the pyramid over the next finer one
+LEAST_KERNEL_SIDE = 5  # of the coarsest kernel, in pixels
 ROUNDS = 5  # of both estimates on every level
 # Weight of the number of gradients of the sharp picture over that of the next round, and the least.
 SPARSITY_STEP, LEAST_SPARSITY = 1.1, 1e-4
@@ -57,7 +57,7 @@ def kernel_of(
     """
     kernel, levels = (
         first,
-        math.floor(math.log(side / LEAST_SIDE) / -math.log(STEP)) + 1,
+        math.floor(math.log(side / LEAST_KERNEL_SIDE) / -math.log(PYRAMID_STEP)) + 1,
     )
     if first is not None:
         sparsity, levels = sparsity / SPARSITY_STEP ** (ROUNDS * (levels - 2)), 2
@@ -65,10 +65,12 @@ def kernel_of(
     for level in steps(
         coarse_to_fine, [2 ** (levels - level) for level in coarse_to_fine]
     ):
-        scale = STEP**level
+        scale = PYRAMID_STEP**level
         odd = max(3, math.ceil(side * scale) // 2 * 2 + 1) if level else side
         kernel = (
-            _horizontal(odd) if kernel is None else scaled_kernel(kernel, 1 / STEP, odd)
+            _horizontal(odd)
+            if kernel is None
+            else scaled_kernel(kernel, 1 / PYRAMID_STEP, odd)
         )
         kernel, sparsity = _refined(
             resized(luma, scale) if level else luma, kernel, sparsity

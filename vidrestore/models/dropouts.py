@@ -59,7 +59,7 @@ class DropoutSearch:
     growth: float = 0.35
 
 
-SEARCH = DropoutSearch()
+DROPOUT_SEARCH = DropoutSearch()
 LEVELS = 255.0  # grey levels of a picture in [0, 1]
 
 
@@ -93,7 +93,7 @@ class Dropouts(NamedTuple):
     @property
     def dashes(self) -> int:
         """The number of dashes; pieces of a line near each other are one, and two in adjoining lines."""
-        near = SEARCH.grown // 2
+        near = DROPOUT_SEARCH.grown // 2
         grown = _combined(
             F.pad(self.pixels, (2 * near, 2 * near, 0, 0)),
             2 * near + 1,
@@ -119,8 +119,10 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
         0, keepdim=True
     )
     still = torch.cat((beside, *others)).amax(0, keepdim=True)
-    outliers = (field - still).clamp(max=SEARCH.most * SEARCH.least)
-    if not bool((_row_means(outliers, SEARCH.row) > SEARCH.least).any()):
+    outliers = (field - still).clamp(max=DROPOUT_SEARCH.most * DROPOUT_SEARCH.least)
+    if not bool(
+        (_row_means(outliers, DROPOUT_SEARCH.row) > DROPOUT_SEARCH.least).any()
+    ):
         return None
 
     motion = field_motion(view.field, view.neighbours)
@@ -134,28 +136,37 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
 
     difference = (aligned[:1] - aligned[1:]).abs()
     square = (
-        _row_means(_column_sums(difference, SEARCH.square), SEARCH.square)
-        / SEARCH.square
+        _row_means(
+            _column_sums(difference, DROPOUT_SEARCH.square), DROPOUT_SEARCH.square
+        )
+        / DROPOUT_SEARCH.square
     )
-    doubt = SEARCH.doubt * torch.maximum(_row_means(difference, SEARCH.row), square)
+    doubt = DROPOUT_SEARCH.doubt * torch.maximum(
+        _row_means(difference, DROPOUT_SEARCH.row), square
+    )
     limit = (
-        SEARCH.least
+        DROPOUT_SEARCH.least
         + doubt
-        + SEARCH.around * _means_beyond(excess.amax(1, keepdim=True).clamp(min=0))
+        + DROPOUT_SEARCH.around
+        * _means_beyond(excess.amax(1, keepdim=True).clamp(min=0))
     )
-    soft = _lines_ceiling(_row_means(field - in_time, SEARCH.row)).clamp(min=0)
-    least = limit + SEARCH.softness * soft
-    means = _row_means(torch.minimum(excess, SEARCH.most * least), SEARCH.row)
+    soft = _lines_ceiling(_row_means(field - in_time, DROPOUT_SEARCH.row)).clamp(min=0)
+    least = limit + DROPOUT_SEARCH.softness * soft
+    means = _row_means(
+        torch.minimum(excess, DROPOUT_SEARCH.most * least), DROPOUT_SEARCH.row
+    )
     pixels = (means > least).amax(1, keepdim=True).float()
     if not bool(pixels.any()):
         return None
 
     # The ends of a dash fade.
-    beyond = _row_means((field - in_time).amax(1, keepdim=True), SEARCH.grown_row)
-    is_like = (beyond > SEARCH.growth * limit).float()
-    for _ in range(SEARCH.times):
-        padded = F.pad(pixels, (SEARCH.grown, SEARCH.grown, 0, 0))
-        grown = _combined(padded, 2 * SEARCH.grown + 1, 3, torch.maximum)
+    beyond = _row_means(
+        (field - in_time).amax(1, keepdim=True), DROPOUT_SEARCH.grown_row
+    )
+    is_like = (beyond > DROPOUT_SEARCH.growth * limit).float()
+    for _ in range(DROPOUT_SEARCH.times):
+        padded = F.pad(pixels, (DROPOUT_SEARCH.grown, DROPOUT_SEARCH.grown, 0, 0))
+        grown = _combined(padded, 2 * DROPOUT_SEARCH.grown + 1, 3, torch.maximum)
         pixels = torch.maximum(pixels, grown * is_like)
     return Dropouts(pixels, motion)
 
@@ -212,13 +223,15 @@ def _lines_ceiling(field: Tensor) -> Tensor:
 
 def _others_ceiling(other: Tensor, parity: int, lines: int) -> Tensor:
     """Return the largest sample (1, 2, lines, w) of a field of the other rows around each of this one."""
-    top = SEARCH.lines - parity
-    bottom = lines + 2 * SEARCH.lines - 1 - other.shape[-2] - top
+    top = DROPOUT_SEARCH.lines - parity
+    bottom = lines + 2 * DROPOUT_SEARCH.lines - 1 - other.shape[-2] - top
     padded = F.pad(
-        _signed(other), (SEARCH.columns, SEARCH.columns, top, bottom), mode="replicate"
+        _signed(other),
+        (DROPOUT_SEARCH.columns, DROPOUT_SEARCH.columns, top, bottom),
+        mode="replicate",
     )
-    columns = _combined(padded, 2 * SEARCH.lines, 2, torch.maximum)
-    return _combined(columns, 2 * SEARCH.columns + 1, 3, torch.maximum)
+    columns = _combined(padded, 2 * DROPOUT_SEARCH.lines, 2, torch.maximum)
+    return _combined(columns, 2 * DROPOUT_SEARCH.columns + 1, 3, torch.maximum)
 
 
 def _motion_at(time: float, motion: Tensor, offsets: Sequence[int]) -> Tensor:
@@ -262,7 +275,11 @@ def _combined(
 
 def _means_beyond(excess: Tensor) -> Tensor:
     """Return the mean of (1, 1, h, w) over the lines around each, without its own and the next ones."""
-    rows, size, near = _row_means(excess, SEARCH.length), 2 * SEARCH.distance + 1, 3
+    rows, size, near = (
+        _row_means(excess, DROPOUT_SEARCH.length),
+        2 * DROPOUT_SEARCH.distance + 1,
+        3,
+    )
     return (_column_sums(rows, size) - _column_sums(rows, near)).clamp(min=0) / (
         size - near
     )

@@ -41,15 +41,15 @@ from vidrestore.models.dust import (
 from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
 from vidrestore.models.fitted import on_device
 
-# level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
-CENTRE, SPREAD = 15.0, 1.5
+# level = ln(sigma / SIGMA_CENTRE) / SIGMA_SPREAD lies in about [-1.8, 1.1] for sigma 1-75
+SIGMA_CENTRE, SIGMA_SPREAD = 15.0, 1.5
 SIGMA_RANGE = (1.0, 75.0)
 
 
 def noise_level(sigma: float) -> float:
     """Return the variable of the polynomials for a sigma, clamped to the range of training."""
     low, high = SIGMA_RANGE
-    return math.log(min(max(sigma, low), high) / CENTRE) / SPREAD
+    return math.log(min(max(sigma, low), high) / SIGMA_CENTRE) / SIGMA_SPREAD
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class SigmaDust(nn.Module):
         `PlainLinear` for gradients. A tensor of one number stays on the device.
         """
         if isinstance(sigma, Tensor):
-            level = (sigma.clamp(*SIGMA_RANGE) / CENTRE).log() / SPREAD
+            level = (sigma.clamp(*SIGMA_RANGE) / SIGMA_CENTRE).log() / SIGMA_SPREAD
             powers = torch.stack(
                 [level**power for power in range(self.config.degree + 1)]
             )

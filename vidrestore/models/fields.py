@@ -18,7 +18,10 @@ from vidrestore.models.alignment import dense_motion
 from vidrestore.models.spynet import warp
 
 # Chosen on training clips, clean and with noise, by the PSNR before and after denoising.
-AROUND = 2, 3  # pixels down and across, either side, over which errors are averaged
+ERROR_WINDOW = (
+    2,
+    3,
+)  # pixels down and across, either side, over which errors are averaged
 # square error of interpolation over that of a real row from the mean of the next two
 ROUGHNESS = 0.07
 # added to errors: squared grey levels, and as many times the noise's variance
@@ -143,8 +146,9 @@ def _real(parity: int | None, plane: Tensor) -> Tensor:
 
 def _mean(errors: Tensor, real: Tensor) -> Tensor:
     """Return the mean square of errors (1, 1, H, W) in the real rows around each pixel."""
-    size = [2 * reach + 1 for reach in AROUND]
+    size = [2 * reach + 1 for reach in ERROR_WINDOW]
     sums = (
-        F.avg_pool2d(part, size, 1, AROUND) for part in (errors.square() * real, real)
+        F.avg_pool2d(part, size, 1, ERROR_WINDOW)
+        for part in (errors.square() * real, real)
     )
     return torch.div(*sums)

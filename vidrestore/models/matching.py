@@ -22,9 +22,9 @@ from torch import Tensor
 from vidrestore.models.grouping import frames_at_once
 
 # search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
-RADIUS = (4, 2, 1)
+SEARCH_RADII = (4, 2, 1)
 # a slot's own motion is used if it saves this share of the median cost
-RELUCTANCE = 1.0
+MATCH_RELUCTANCE = 1.0
 # largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
 TURNS, FEW_CELLS = 5, 256  # turns of the assignment of slots to cells on a GPU
@@ -273,7 +273,7 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
     return [
         _level(4 >> index, picture, *sizes)
         for index, (picture, *sizes) in enumerate(
-            zip(pictures, sides, RADIUS, margins, strict=True)
+            zip(pictures, sides, SEARCH_RADII, margins, strict=True)
         )
     ]
 
@@ -399,7 +399,7 @@ def _search(
     down, right = common.clamp(0, span - 1).unbind(1)
     position = torch.add(right, down, alpha=span)
     at_common = flat.gather(1, position[:, None])[:, 0]
-    follows = at_common <= torch.add(least, least.median(), alpha=RELUCTANCE)
+    follows = at_common <= torch.add(least, least.median(), alpha=MATCH_RELUCTANCE)
     step = level.steps.index_select(0, torch.where(follows, position, best))
     return step, torch.where(follows, at_common, least)
 

@@ -30,7 +30,7 @@ from vidrestore.models.fitted import fitted, on_device
 from vidrestore.models.grouping import patches_at
 
 BANDS = 8  # bands of frequencies, down and across
-GROUPS = 400  # sampled from a clip, at most
+GROUPS_SAMPLED = 400  # sampled from a clip, at most
 # measured in the middle of a group: few, so that patches follow the motion well
 FRAMES = 5
 # quantiles of the powers of groups; groups with more power contain texture
@@ -41,15 +41,15 @@ LEAST = 0.05  # squared grey levels, added to powers before taking their logarit
 # bands are high above, and low below, this sum of frequencies down and across, 0 to 2
 HIGH, LOW = 1.0, 0.35
 # largest variance, over the residual's power in flat groups; more is texture
-MOST = 2.0
+RESIDUAL_RATIO = 2.0
 LIMITS = (-4.0, 3.0)  # range of the logarithm of variance over sigma squared
 # Mean size of the logarithm below which noise counts as white: that of white noise is 0.02 to 0.14, with and
 # without a codec that keeps most of it, of other noise 0.16 to 3.6. Of noise that is even at high frequencies
 # more of it is texture.
 WHITE, WHITE_AND_TEXTURE = 0.15, 0.25
-MIDDLE = (0.1, 0.5, 0.9)  # quantiles of high frequencies
+MIDDLE_QUANTILES = (0.1, 0.5, 0.9)  # quantiles of high frequencies
 # range of the logarithm between the outer two below which noise is even there
-EVEN = 0.2
+EVEN_SPAN = 0.2
 # limits of the variance over sigma squared between which sigma was too high
 LOWER = (0.35, 0.75)
 # Of coarse noise: least ratio of the sigma of the powers where most of it is to its root mean square; weight
@@ -61,9 +61,9 @@ LAYERS = 3  # layers of the regression
 
 # sampled for the curve, and the step between their frames
 CURVE_GROUPS, CURVE_STEP = 300, 4
-LEVELS = 6  # levels of brightness
+BRIGHTNESS_LEVELS = 6  # levels of brightness
 GROUPS_PER_LEVEL = 10  # least number of groups per level
-FLAT = 0.25  # share of a level's groups, those that vary least
+FLAT_GROUPS = 0.25  # share of a level's groups, those that vary least
 LEAST_POWER = 1e-6  # squared grey levels: least power of noise
 # limits of the variance at a brightness relative to the (geometric) mean
 RATIO = (0.1, 6.0)
@@ -82,7 +82,7 @@ def relative_spectrum(
     measured = powers(noisy, estimate, groups, transform)
     level = 2 * math.log(sigma)
     logarithms = logarithms_of(inputs_of(measured, level))
-    most = measured[:, RESIDUAL_OF_FLAT] - level + math.log(MOST)
+    most = measured[:, RESIDUAL_OF_FLAT] - level + math.log(RESIDUAL_RATIO)
     bands = torch.minimum(logarithms, most).clamp(*LIMITS).view(1, 1, BANDS, BANDS)
     side = transform.side
     return (
@@ -136,11 +136,11 @@ def _evenness(spectrum: Tensor) -> tuple[float, float | None]:
     line = torch.linspace(0, 1, math.isqrt(len(spectrum)))
     numbers = (line[:, None] + line > HIGH).flatten().nonzero()[:, 0]
     high = logarithm.index_select(0, on_device(numbers, device))
-    quantiles = high.quantile(on_device(torch.tensor(MIDDLE), device))
+    quantiles = high.quantile(on_device(torch.tensor(MIDDLE_QUANTILES), device))
     size, least, middle, most = torch.cat(
         (logarithm.abs().mean()[None], quantiles)
     ).tolist()
-    return size, math.exp(middle) if most - least < EVEN else None
+    return size, math.exp(middle) if most - least < EVEN_SPAN else None
 
 
 def powers(
@@ -153,7 +153,7 @@ def powers(
     of the estimate's changes (3).
     """
     start = (groups.shape[1] - FRAMES) // 2
-    groups = groups[:: math.ceil(len(groups) / GROUPS), start : start + FRAMES]
+    groups = groups[:: math.ceil(len(groups) / GROUPS_SAMPLED), start : start + FRAMES]
     source, first = (
         patches_at(plane.contiguous(), groups, transform.side)
         for plane in (noisy, estimate)
@@ -162,18 +162,18 @@ def powers(
         FRAMES - 1
     )
     residual = _bands(source - first, transform).mean(1)
-    left = _bands(first - first.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
+    estimate = _bands(first - first.mean(1, keepdim=True), transform)
+    remaining = estimate.sum(1) / (FRAMES - 1)
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
     flat = first.var(2).mean(1).argsort()[:count]
     shares = on_device(torch.tensor(QUANTILES), noisy.device)
-    over_all = [plane.quantile(shares, 0) for plane in (changes, residual, left)]
-    over_flat = [plane[flat].mean(0) for plane in (residual, changes, left)]
     statistics = [
-        *over_all[0],
-        *over_all[1],
-        *over_flat[:2],
-        *over_all[2],
-        over_flat[2],
+        *changes.quantile(shares, 0),
+        *residual.quantile(shares, 0),
+        residual[flat].mean(0),
+        changes[flat].mean(0),
+        *remaining.quantile(shares, 0),
+        remaining[flat].mean(0),
     ]
     return torch.stack(statistics, 1).add(LEAST).log()
 
@@ -259,19 +259,19 @@ def noise_curve(
 ) -> NoiseCurve:
     """Estimate the noise by brightness from a first estimate's residual in groups at flat (S, T) origins."""
     groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS), ::CURVE_STEP]
-    size = len(groups) // LEVELS
+    size = len(groups) // BRIGHTNESS_LEVELS
     if size < GROUPS_PER_LEVEL:
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
-    groups = groups[: LEVELS * size]
+    groups = groups[: BRIGHTNESS_LEVELS * size]
     first = patches_at(estimate, groups, side)
     residual = (patches_at(noisy, groups, side) - first).unflatten(-1, (side, side))
     # power of neighbours' differences
     power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
-    levels = order.view(LEVELS, size)
-    flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * size)]
+    levels = order.view(BRIGHTNESS_LEVELS, size)
+    flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT_GROUPS * size)]
     logarithms = power[levels.gather(1, flat)].mean(1).clamp_(min=LEAST_POWER).log_()
     noisy_levels = logarithms >= logarithms.max() + math.log(NOISELESS)
     mean = (logarithms * noisy_levels).sum() / noisy_levels.sum()
     relative = (logarithms - mean).exp_().clamp_(*RATIO)
-    return NoiseCurve(brightness.view(LEVELS, size).mean(1), relative)
+    return NoiseCurve(brightness.view(BRIGHTNESS_LEVELS, size).mean(1), relative)

@@ -50,12 +50,12 @@ from vidrestore.working import steps
 
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
 # times as many whose groups are found at once: by many operations on few integers
-BLOCK = 4
+CHUNKS_OF_CPU = 4
 CHOICE = 2  # candidates per patch that is chosen, at least
 SAMPLED = 4  # patches are compared by every fourth pixel down and across
 # noise levels of the fits of clips, and of luma and colour of single frames; beyond, the nearest is taken
 SIGMA_RANGES = {"clips": (4.0, 55.0), "luma": (1.0, 55.0), "chroma": (1.0, 55.0)}
-KEPT = 48  # sets of factors: enough for the planes of a few scenes
+FACTORS_KEPT = 48  # sets of factors: enough for the planes of a few scenes
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Gains(NamedTuple):
     reduction_weak: Tensor  # c'
 
 
-@lru_cache(KEPT)
+@lru_cache(FACTORS_KEPT)
 def bayes_gains(kind: str, stage: int, sigma: float, device: torch.device) -> Gains:
     """Return the fitted factors of the first estimate by non-local Bayes (`stage` 0), or of one after it.
     Estimates after the last that was fitted have its factors. kind: of SIGMA_RANGES.
@@ -140,7 +140,7 @@ def nonlocal_bayes(
             first, rest, variance, gains, noise.whitener, noise.frames
         ).float()
 
-    block = chunk * (BLOCK if noisy.device.type == "cpu" else 1)
+    block = chunk * (CHUNKS_OF_CPU if noisy.device.type == "cpu" else 1)
     stages = steps(("groups", "change"), (1, 9))
     next(stages)
     groups = torch.cat([*dealt(groups_of, tracks.split(block))])

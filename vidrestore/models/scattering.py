@@ -29,10 +29,10 @@ DARKNESS = 4.0
 AIRLIGHTS = (-4.0, 0.5)  # range of the logarithm of light
 # added to the variance of places: haze seen in one place only leaves the airlight level
 LEVEL = 0.2
-# Of the light of the darkest colour in AROUND x AROUND pixels, the share that may be haze: a scene's light
-# isn't negative (G. Meng et al., "Efficient image dehazing with boundary constraint", ICCV 2013), and seldom
-# 0.
-MOST, AROUND = 0.9, 5
+# Of the light of the darkest colour in a square of so many pixels, the share that may be haze: the light of a
+# scene isn't negative (G. Meng et al., "Efficient image dehazing with boundary constraint", ICCV 2013), and
+# seldom 0.
+HAZE_SHARE, DARKEST_WINDOW = 0.9, 5
 # light below which the slope of display values is 1: theirs has no bound, and none below 0
 TOE = 1e-3
 
@@ -79,11 +79,14 @@ def scattering_from(maps: Tensor, pictures: Tensor) -> Scattering:
 
 
 def _deepest(pictures: Tensor, exponent: Tensor, airlight: Tensor) -> Tensor:
-    """Return the depth (B, 1, H, W) at which MOST of the light of the darkest colour around is haze."""
+    """Return the depth (B, 1, H, W) at which HAZE_SHARE of the light of the darkest colour around is haze."""
     light = (to_light(pictures.float()) / airlight).clamp(max=1)
-    depths = -(1 - MOST * light).log() / relative_scattering(exponent)
+    depths = -(1 - HAZE_SHARE * light).log() / relative_scattering(exponent)
     return -F.max_pool2d(
-        -depths.amin(1, keepdim=True), AROUND, stride=1, padding=AROUND // 2
+        -depths.amin(1, keepdim=True),
+        DARKEST_WINDOW,
+        stride=1,
+        padding=DARKEST_WINDOW // 2,
     )
 
 

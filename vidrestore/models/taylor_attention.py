@@ -157,7 +157,7 @@ def _unit_slope(gradient: Tensor, unit: Tensor, length: Tensor, eps: float) -> T
     return torch.addcmul(gradient, unit, along, value=-1).mul_(1 / (length + eps))
 
 
-LEAST = 1e-4  # least divisor, a number of half precision
+LEAST_DIVISOR = 1e-4  # least divisor, a number of half precision
 
 
 def unit_length(tokens: Tensor, eps: float, power: int = 1) -> Tensor:
@@ -165,13 +165,13 @@ def unit_length(tokens: Tensor, eps: float, power: int = 1) -> Tensor:
 
     Tokens are first divided by their largest part, so that half precision holds their powers and squares.
     """
-    largest = tokens.abs().amax(-1, keepdim=True).clamp(min=LEAST)
+    largest = tokens.abs().amax(-1, keepdim=True).clamp(min=LEAST_DIVISOR)
     parts, eps_part = tokens / largest, eps ** (1 / power) / largest
     if power > 1:
         parts, eps_part = parts**power, eps_part**power
     unit: Tensor = parts / (
         (parts * parts).sum(-1, keepdim=True).sqrt() + eps_part
-    ).clamp(min=LEAST)
+    ).clamp(min=LEAST_DIVISOR)
     return unit
 
 

@@ -159,7 +159,9 @@ def flat_strength(plane: NDArray[Any]) -> float:
 def noise_variance(
     blocks: NDArray[np.float32], sample: BlockSet
 ) -> tuple[float, float]:
-    """Return the noise's variance and whiteness in `blocks` (blocks, size^2) of `sample` or differences."""
+    """Return the noise's variance and whiteness in `blocks` (blocks, size^2): the pixels of `sample`, or
+    their differences from another frame.
+    """
     size = round(blocks.shape[1] ** 0.5)
     if size == 1:
         return 0.0, 1.0
@@ -174,6 +176,7 @@ def noise_variance(
     sigma, whiteness = noise_level(coefficients[flat], coefficients[calm], size)
     if sample.clipped[flat].mean() < CLIPPED_SHARE:
         return sigma**2, whiteness
+    # clipped pixels lost a part of the noise, which follows from the others
     means = sample.pixels[flat].mean(axis=1, dtype=np.float64)
     return unclipped_variance(sigma**2, means, sample.low, sample.high), whiteness
 

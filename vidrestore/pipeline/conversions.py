@@ -346,7 +346,7 @@ class PlaneConversion:
         )
 
 
-BLOCK = 8  # side of a JPEG's blocks
+JPEG_BLOCK = 8  # side of a JPEG's blocks
 
 
 def within_steps(
@@ -358,7 +358,7 @@ def within_steps(
     away is hardly the picture.
     """
     height, width = decoded.shape[1:]
-    basis = dct_dictionary(BLOCK, BLOCK**2).to(decoded.device)
+    basis = dct_dictionary(JPEG_BLOCK, JPEG_BLOCK**2).to(decoded.device)
     result = torch.empty_like(decoded)
     for before, after, target, table in zip(
         decoded, restored, result, steps, strict=True
@@ -366,16 +366,18 @@ def within_steps(
         limits = WITHIN * torch.from_numpy(table).flatten().to(decoded.device)
         change = F.pad(
             (after - before)[None],
-            (0, -width % BLOCK, 0, -height % BLOCK),
+            (0, -width % JPEG_BLOCK, 0, -height % JPEG_BLOCK),
             mode="replicate",
         )[0]
         blocks = (
-            change.unflatten(1, (-1, BLOCK)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
+            change.unflatten(1, (-1, JPEG_BLOCK))
+            .unflatten(0, (-1, JPEG_BLOCK))
+            .transpose(1, 2)
         )
         # (rows, columns, 64)
         correction = (blocks.flatten(2) @ basis).clamp(-limits, limits) @ basis.mT
         change = (
-            correction.unflatten(2, (BLOCK, BLOCK))
+            correction.unflatten(2, (JPEG_BLOCK, JPEG_BLOCK))
             .transpose(1, 2)
             .flatten(2)
             .flatten(0, 1)
@@ -637,7 +639,7 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
 def _other_matrix(
     planes: list[NDArray[Any]], video: VideoInfo, matrix: int
 ) -> tuple[NDArray[Any], ...]:
-    """Return Y, U, V of the same colours by another matrix."""
+    """Return Y, U, V of the same colours by another matrix, by way of RGB."""
     rgb = yuv_to_rgb(
         planes_to_grey(planes, video.format), video.format, video.colour, video.height
     )

@@ -56,7 +56,7 @@ _COMPACT = stored(
 NOISE_STEP, EARLY = 8, 4
 # Levels of a coder's loss in a clip, and the ratio of greatest to least from which frames differ: half the
 # best sigma or twice that costs 0.1 dB.
-LEVELS, SPREAD = 3, 2.0
+LOSS_LEVELS, LOSS_SPREAD = 3, 2.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Clip:
     sigma: tuple[float, ...]
     rms: tuple[float, ...] = ()  # strength of the measured noise, which may be coarse
     loss: tuple[float, ...] = ()  # error of the coder
-    # loss of each frame over that of the clip, of at most LEVELS values; empty if the frames differ little
+    # loss of each frame over that of the clip, at most LOSS_LEVELS values; empty if frames differ little
     levels: tuple[float, ...] = ()
 
     @property
@@ -487,12 +487,12 @@ def loss_levels(losses: Sequence[float]) -> tuple[float, ...]:
     and 0 for frames without; nothing if they differ little.
     """
     some = [loss for loss in losses if loss]
-    if not some or (len(some) == len(losses) and max(some) < SPREAD * min(some)):
+    if not some or (len(some) == len(losses) and max(some) < LOSS_SPREAD * min(some)):
         return ()
     least, sigma = min(some), np.array(losses)
-    span = max(math.log(max(some) / least), math.log(SPREAD))
+    span = max(math.log(max(some) / least), math.log(LOSS_SPREAD))
     heights = np.log(np.maximum(sigma, least) / least)
-    groups = np.rint((LEVELS - 1) * heights / span)
+    groups = np.rint((LOSS_LEVELS - 1) * heights / span)
     groups[sigma == 0] = -1
     return tuple(
         float(sigma[groups == group].mean() / sigma.mean()) for group in groups

@@ -70,7 +70,7 @@ BLACK = 4e-3  # luma is taken to be brighter
 CLEAREST = 1.8
 
 # frames on either side that depth, airlight and change of brightness are averaged over
-RADIUS = 5
+ESTIMATE_RADIUS = 5
 ESTIMATES = 48  # estimates of haze that are cached for neighbouring clips
 
 
@@ -260,7 +260,7 @@ def _level(pictures: Tensor) -> Tensor:
 class DehazeRestorer(PictureRestorer):
     """Restorer of `dehaze` by networks that look at small pictures, or estimate haze."""
 
-    radius = RADIUS
+    radius = ESTIMATE_RADIUS
     shares = (2, 1)
 
     def __init__(self, options: RestoreOptions, model: Model | None = None) -> None:
@@ -297,13 +297,15 @@ class DehazeRestorer(PictureRestorer):
         self, clip: PreparedClip, indices: Sequence[int]
     ) -> dict[int, HazeEstimate]:
         windows = (
-            reflected_window(index, RADIUS, len(clip.frames)) for index in indices
+            reflected_window(index, ESTIMATE_RADIUS, len(clip.frames))
+            for index in indices
         )
         return self.cached(clip, chain(*windows), self._estimates, ESTIMATES)
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         windows = [
-            reflected_window(index, RADIUS, len(clip.frames)) for index in indices
+            reflected_window(index, ESTIMATE_RADIUS, len(clip.frames))
+            for index in indices
         ]
         frames = pick(clip.frames, indices).to(self.device)
         estimate_windows = [

@@ -312,11 +312,9 @@ def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     restorer = PictureRestorer("denoise", options)
     network: Any = restorer.network
     takes_sigma = getattr(network, "takes_sigma", False)
-    if (
-        takes_sigma == (options.sigma == "auto")
-        or options.quality != "default"
-        or not options.match
-    ):
+    # a network that takes sigma needs a number, any other none
+    is_wrong = takes_sigma == (options.sigma == "auto")
+    if is_wrong or options.quality != "default" or not options.match:
         advice = (
             "needs the noise's level as `sigma`"
             if takes_sigma

@@ -29,7 +29,7 @@ from vidrestore.working import threads_for
 RADIUS = 2  # neighbours on either side
 # Chosen on training clips with drawn rain and snow, and clear. Grey levels:
 # an outlier is brighter by this at least, and replaced entirely if by so much more
-LEAST, SOFT = 2.0, 4.0
+OUTLIER_LEAST, OUTLIER_RAMP = 2.0, 4.0
 # times the mean by which neighbours are brighter around, added to the least
 DOUBT = 3.0
 # mean change by the network between which the share of outliers that go grows
@@ -37,8 +37,8 @@ REMOVED = (1.0, 2.0)
 # half the difference of the middle two neighbours between which that share falls
 AGREEMENT = (1.5, 3.5)
 # sides in pixels of the squares that differences are averaged over
-CLOSE, AROUND, WIDE = 3, 15, 31
-MAPS = 12  # maps as large as a frame that the search takes, in frames
+CLOSE_SIDE, AROUND_SIDE, WIDE_SIDE = 3, 15, 31
+SEARCH_MAPS = 12  # maps as large as a frame that the search takes, in frames
 
 
 def without_outliers(
@@ -52,13 +52,13 @@ def without_outliers(
     other = torch.minimum(torch.maximum(first, second), torch.maximum(third, fourth))
     middle = (one + other) / 2
     excess = frames - torch.maximum(one, other)  # over three of the four
-    brighter = 255 * means_around(excess.amin(1, keepdim=True), CLOSE)
-    darker = levels_around((middle - frames).clamp_(min=0), AROUND)
-    disagreement = levels_around((one - other).abs_() / 2, AROUND)
+    brighter = 255 * means_around(excess.amin(1, keepdim=True), CLOSE_SIDE)
+    darker = levels_around((middle - frames).clamp_(min=0), AROUND_SIDE)
+    disagreement = levels_around((one - other).abs_() / 2, AROUND_SIDE)
     # where much of a frame moves fast, neighbours may agree at a place and lack what moves there
     disagreement = torch.maximum(disagreement, disagreement.mean((2, 3), keepdim=True))
-    removal = levels_around((source - frames).abs_(), WIDE)
-    share = ((brighter - LEAST - DOUBT * darker) / SOFT).clamp_(0, 1)
+    removal = levels_around((source - frames).abs_(), WIDE_SIDE)
+    share = ((brighter - OUTLIER_LEAST - DOUBT * darker) / OUTLIER_RAMP).clamp_(0, 1)
     share *= ((removal - REMOVED[0]) / (REMOVED[1] - REMOVED[0])).clamp_(0, 1)
     share *= ((AGREEMENT[1] - disagreement) / (AGREEMENT[1] - AGREEMENT[0])).clamp_(
         0, 1
@@ -98,7 +98,7 @@ class WeatherRestorer(PictureRestorer):
         self.threads = threads_for(options.threads)
 
     def _other_bytes(self, height: int, width: int) -> int:
-        frames = self.facts.clip + MAPS  # as many are cached, and more
+        frames = self.facts.clip + SEARCH_MAPS  # as many are cached, and more
         return super()._other_bytes(height, width) + 4 * 3 * height * width * frames
 
     def _shared_results(

@@ -55,12 +55,12 @@ from vidrestore.working import steps
 METHOD = "deconvolution"
 DRAWN_SHARE = 0.5  # of blocks of one value, from which a picture is drawn
 NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure function
-SOFT = 0.25  # ratio from which no kernel is searched for
+SOFT_RATIO = 0.25  # ratio from which no kernel is searched for
 SOFTER = (0.18, 0.22)  # ratios between which the share of the network falls to nothing
 # most that softness and a kernel are estimated from
 RATIO_PIXELS, KERNEL_PIXELS = 3_000_000, 500_000
 FRAME_PIXELS = 120_000  # the same for the kernel of a video's frame
-SIDE = 31  # of kernels, in pixels of the picture that they are estimated from
+KERNEL_SIDE = 31  # of kernels, in pixels of the picture that they are estimated from
 # parts of that picture that have kernels of their own: side, overlap on each side
 PART, MARGIN = 240, 32
 # weights of sparsity to try for a kernel; the first alone for frames
@@ -96,7 +96,7 @@ MIDDLE = Response(contrast=1.35)
 QUIET_SHARE, QUIET_FREQUENCIES, LEAST_QUIET = 0.06, (0.03, 0.3), 20
 # ratio of quiet powers, up to which responses are tried; CONTRASTY is less likely by that
 CLOSE_POWERS = 1.2
-RELUCTANCE = 2  # factor of the strays of each less likely response
+RESPONSE_RELUCTANCE = 2  # factor of the strays of each less likely response
 FRAME_SHARE = 0.3  # of the deconvolution in a frame of a video
 
 
@@ -166,7 +166,7 @@ class ShakeRestorer(PictureRestorer):
         agreement = sum(other.kernels is not None for other in window) / len(window)
         shake = (
             _with_neighbours(source, shake, window)
-            if agreement and shake.softness < SOFT
+            if agreement and shake.softness < SOFT_RATIO
             else shake
         )
         agreement = agreement if shake.kernels is not None else 0.0
@@ -228,13 +228,15 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
         pictures.append(halved(pictures[-1]))
     noise = noise_of(pictures[-1])
     softness = least_ratio(pictures[-1], noise)
-    limit = SOFT if noise <= WEAK_NOISE else SOFTER[1]  # noise yields false kernels
+    limit = (
+        SOFT_RATIO if noise <= WEAK_NOISE else SOFTER[1]
+    )  # noise yields false kernels
     if softness >= limit:
         return Shake(softness)
     # the kernel, at a size that its window is wide enough for
     while (
         pictures[-1][0].numel() > KERNEL_PIXELS
-        and least_ratio(small := halved(pictures[-1])) < SOFT
+        and least_ratio(small := halved(pictures[-1])) < SOFT_RATIO
     ):
         pictures.append(small)
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
@@ -275,7 +277,7 @@ def _shake_of_frame(picture: Tensor, strength: float, shake: Shake) -> Shake:
     it isn't searched for, believes it as well.
     """
     lights = [to_light(part) for part in busiest(picture, FRAME_PIXELS, 2)]
-    kernel = kernel_of(luma_of(lights[0]), SIDE, SPARSITIES[0])
+    kernel = kernel_of(luma_of(lights[0]), KERNEL_SIDE, SPARSITIES[0])
     if spreads(kernel)[0] < LEAST_FRAME_SPREAD:
         return shake
     stray = max(strays(light, kernel, strength) for light in lights)
@@ -302,7 +304,7 @@ def _search(picture: Tensor, strength: float) -> KernelSearch:
         first = half_kernel(part, response) if response == LINEAR else middle
         result = _searched(part, response, strength, SPARSITIES[0], first)
         best = result if best is None or doubt * result.strays < best.strays else best
-        doubt *= RELUCTANCE
+        doubt *= RESPONSE_RELUCTANCE
         if best.strays <= FEW_STRAYS:
             break
     assert best is not None
@@ -324,14 +326,16 @@ def _searched(
     first: Tensor | None = None,
 ) -> KernelSearch:
     light = response.to_light(picture)
-    kernel = kernel_of(luma_of(light), SIDE, sparsity, first)
+    kernel = kernel_of(luma_of(light), KERNEL_SIDE, sparsity, first)
     return KernelSearch(strays(light, kernel, strength), kernel, response)
 
 
 def half_kernel(picture: Tensor, response: Response) -> Tensor:
     """Return the kernel of a picture (3, H, W) at half its size."""
     return kernel_of(
-        luma_of(halved(response.to_light(picture))), SIDE // 4 * 2 + 3, SPARSITIES[0]
+        luma_of(halved(response.to_light(picture))),
+        KERNEL_SIDE // 4 * 2 + 3,
+        SPARSITIES[0],
     )
 
 
@@ -369,8 +373,8 @@ def responses_of(picture: Tensor, kernel: Tensor) -> list[Response]:
 
 
 def quiet_power(picture: Tensor, quiet: Tensor, response: Response) -> float:
-    """Return the geometric mean of the power of a picture's light at half its size (3, H, W), at the `quiet`
-    frequencies (H, W / 2 + 1), over the power of as much noise as one grey level of what is stored.
+    """Return how strong a picture (3, H, W) is at the `quiet` frequencies (h, w / 2 + 1) of half its size:
+    the geometric mean of its light's power there, in units of the power of noise of one stored grey level.
     """
     light, stored = halved(response.to_light(picture)), halved(picture)
     level = response.to_light(stored + 0.5 / 255) - response.to_light(
@@ -403,7 +407,7 @@ def _is_even(light: Tensor) -> bool:
         light.narrow(axis, light.shape[axis] - length, length),
     )
     first, second = dealt(
-        lambda half: kernel_of(luma_of(half), SIDE, SPARSITIES[0]), halves
+        lambda half: kernel_of(luma_of(half), KERNEL_SIDE, SPARSITIES[0]), halves
     )
     shorter, longer = sorted((spreads(first)[0], spreads(second)[0]))
     if longer > EVEN_SPREAD * shorter:
@@ -509,7 +513,7 @@ def strays(light: Tensor, kernel: Tensor, strength: float) -> float:
 
     It is 1 if the kernel fills its window, or the result has more detail than a sharp picture.
     """
-    if math.prod(spreads(kernel)) > WIDEST * (len(kernel) / SIDE) ** 2:
+    if math.prod(spreads(kernel)) > WIDEST * (len(kernel) / KERNEL_SIDE) ** 2:
         return 1.0
     sharp = sharpened(light, kernel, strength)
     stray = float(

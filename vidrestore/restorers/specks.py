@@ -136,7 +136,7 @@ def motion_to(frame: Tensor, neighbours: Tensor) -> Tensor:
 
 
 def outliers_of(frame: Tensor, neighbours: Tensor, motion: Tensor) -> Outliers:
-    """Compare a frame (1, 3, H, W) with its neighbours (2, 3, H, W) along the motion."""
+    """Compare a frame (1, 3, H, W) with its neighbours (2, 3, H, W) along their `motion_to`, at half size."""
     size = frame.shape[-2:]
     flow = 2 * F.interpolate(motion, size, mode="bilinear", align_corners=False)
     aligned = warp(neighbours, flow, border="border", mode="bicubic")

@@ -35,7 +35,7 @@ from vidrestore.settings.options import RestoreOptions
 from vidrestore.settings.tasks import TASKS
 from vidrestore.working import steps
 
-TASK, FAMILY = "sr", "vsr-transformer"
+TASK, VSR_FAMILY = "sr", "vsr-transformer"
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
 # bytes for a batch of them; measured: 91 MB for one, 148 for two
@@ -65,7 +65,7 @@ class VsrRestorer:
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         default = TASKS[TASK].weights[options.input == "clean"]
-        model = load_for(TASK, FAMILY, options.model or default, str(self.device))
+        model = load_for(TASK, VSR_FAMILY, options.model or default, str(self.device))
         network = cast("VsrTransformer | VsrRecurrent", model.network)
         self.networks = {torch.float32: network.for_inference()}
         config, self.precision = network.config, options.precision
@@ -99,8 +99,10 @@ class VsrRestorer:
         """
         if not self.recurrent:
             return RELEASED_MEMORY // RELEASED_BATCH // SIDE**2
-        state = 5 if uses_bf16(self.precision, self.device) else 10
-        return self.recurrent.features * (self.facts.clip * state // 2 + 50)
+        # bytes of a feature: in two frames of the clip, and of the temporary maps
+        two_frames = 5 if uses_bf16(self.precision, self.device) else 10
+        temporary = 50
+        return self.recurrent.features * (self.facts.clip * two_frames // 2 + temporary)
 
     def clip_length(self, height: int, width: int) -> int:
         """See `AnyRestorer.clip_length`; frames in tiles wait for all their tiles, whole ones don't."""

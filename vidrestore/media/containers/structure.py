@@ -542,8 +542,9 @@ def _gxf(file: FileBytes) -> Iterator[str]:
     parts = _Parts(file, "packet")
     while head := parts.head():
         is_packet = head.startswith(b"\0\0\0\0\1") and head[14:16] == b"\xe1\xe2"
-        if is_packet and head[5] == 0xFB:
+        if is_packet and head[5] == 0xFB:  # the end of the stream
             return
+        # a length of 0 raises: no packet begins here
         parts.skip(int.from_bytes(head[6:10], "big") if is_packet else 0)
     yield "the file is cut short: it lacks the packet that marks its end"
 

@@ -193,12 +193,9 @@ def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
     if kind in MATCHES:
         return Scan("film" if kind == "film" else "mixed", order, MATCHES[kind])
     if not video.interlaced:
-        is_fields = kind == "fields"
-        return (
-            Scan("fields", order, f"looks interlaced, {_first(order)}")
-            if is_fields
-            else Scan("mixed")
-        )
+        if kind == "fields":
+            return Scan("fields", order, f"looks interlaced, {_first(order)}")
+        return Scan("mixed")
     if kind == "whole" and is_strong:
         return Scan("whole", None, "marked interlaced, but both fields show one moment")
     if kind == "fields" and is_strong and marked not in (None, order):

@@ -447,7 +447,7 @@ def decisions(
 
 
 def _why_container(source: SourceInfo, output: Target) -> str:
-    # by the suffixes of source and output
+    """Return why the output has its container, in a few words."""
     suffix = Source(source.path).path.suffix.lower()
     video = source.video
     if suffix == output.suffix:
@@ -456,12 +456,8 @@ def _why_container(source: SourceInfo, output: Target) -> str:
         MUXERS[suffix], video.pix_fmt, video.width, video.height
     ):
         return f"{suffix} has no encoder for {video.format.name}"
-    # standard input was stored under a name of its own
-    is_other = (
-        suffix not in ("", ".partial") and suffix not in MUXERS and suffix not in KINDS
-    )
-    return (
-        f"{suffix} isn't written"
-        if is_other and output.suffix == ".mkv"
-        else "as named"
-    )
+    # pictures, and standard input, which is stored without a suffix or as .partial, have none to keep
+    is_unwritten = suffix not in {"", ".partial", *MUXERS, *KINDS}
+    if is_unwritten and output.suffix == ".mkv":
+        return f"{suffix} isn't written"
+    return "as named"

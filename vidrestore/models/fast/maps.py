@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vidrestore.cores import dealt, idle_workers
 
-NORM_EPS = 1e-5
+LAYER_NORM_EPS = 1e-5
 # Values in the widest map of a strip (4 MB in float32): the fastest of 2^17 to 2^21 on a core with
 # 1 MB of cache.
 CPU_STRIP = 2**20
@@ -97,13 +97,13 @@ def normalised(maps: Tensor, *, centred: bool = False) -> Tensor:
             maps.device.type, enabled=False
         ):  # autocast would return float32, a copy, on CUDA
             return maps_of(
-                F.layer_norm(tokens, [int(tokens.shape[-1])], eps=NORM_EPS), maps
+                F.layer_norm(tokens, [int(tokens.shape[-1])], eps=LAYER_NORM_EPS), maps
             )
     wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
     deviations = wide - wide.mean(1, keepdim=True)
-    return maps * deviations.square_().mean(1, keepdim=True).add_(NORM_EPS).rsqrt_().to(
-        maps.dtype
-    )
+    return maps * deviations.square_().mean(1, keepdim=True).add_(
+        LAYER_NORM_EPS
+    ).rsqrt_().to(maps.dtype)
 
 
 def spans(height: int, rows: int) -> list[Span]:

@@ -103,7 +103,7 @@ class HeldOutPictures:
         return sums
 
     def means(self, sums: Tensor) -> tuple[Metrics, Metrics]:
-        """Return the mean PSNR of each test set after and before, from the sums of all shares."""
+        """Return the mean PSNR of each test set after and before, from `sums` (sets, 2, 2) of all shares."""
         after: Metrics = {}
         before: Metrics = {}
         for row, name in enumerate(self.counts):
