@@ -176,7 +176,8 @@ class NoiseMeter:
         """
         (inner,) = without_bars([(luma,)])[0]
         is_drawn = (
-            even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+            even_share(_blocks_of(inner)) >= EVEN_SHARE
+            or self._white[0].sigma() < LEAST_RESIDUAL
         )
         first, *colours = self.noise(0.0 if is_drawn else PHOTO_NOISE.unlikely)
         sigma = _sigma_of_luma(first, inner, self._norms[0], is_drawn=is_drawn)
@@ -201,12 +202,19 @@ def _sigma_of_luma(
     return noise.sigma if is_drawn else max(noise.sigma, PHOTO_NOISE.coarse)
 
 
-def even_share(luma: NDArray[np.float32]) -> float:
-    """Return the share of blocks of one value among those without clipped values, 1 without such blocks."""
+def _blocks_of(luma: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the blocks (N, size^2) that lie side by side in a plane."""
     rows, columns = (side // BLOCK_SIDE for side in luma.shape)
     whole = luma[: rows * BLOCK_SIDE, : columns * BLOCK_SIDE]
     blocks = whole.reshape(rows, BLOCK_SIDE, columns, BLOCK_SIDE)
-    low, high = blocks.min((1, 3)), blocks.max((1, 3))
+    return blocks.swapaxes(1, 2).reshape(-1, BLOCK_SIDE**2)
+
+
+def even_share(blocks: NDArray[np.float32]) -> float:
+    """Return the share of blocks (N, size^2) of one value among those without clipped values (0-255), 1
+    without such blocks.
+    """
+    low, high = blocks.min(1), blocks.max(1)
     inner = (low > BOUNDS[0]) & (high < BOUNDS[1])
     return float((low == high)[inner].mean()) if inner.any() else 1.0
 

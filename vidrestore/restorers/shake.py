@@ -541,8 +541,6 @@ def noise_of(picture: Tensor) -> float:
     text, whose outlines would pass for noise.
     """
     luma = 255 * luma_of(picture)
-    if even_share(luma.cpu().numpy()) >= DRAWN_SHARE:
-        return 0.0
     step = max(3, int((luma.numel() / BLOCKS_PER_FRAME) ** 0.5)) | 1
     windows = (
         luma.unfold(0, BLOCK_SIDE, step)
@@ -550,6 +548,8 @@ def noise_of(picture: Tensor) -> float:
         .reshape(-1, BLOCK_SIDE**2)
     )
     blocks = windows.cpu().numpy()
+    if even_share(blocks) >= DRAWN_SHARE:
+        return 0.0
     low, high = clipping_bounds(blocks)
     sample = BlockSet(
         blocks, ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high
