@@ -5,13 +5,15 @@ The interface is `__all__`. A command passes through these packages in this orde
     cli        parse options, print; stop at Ctrl-C (`files.stopping`)
     settings   every option (`options`): its type, default, help, and what it alters; tasks, families
     jobs       names of outputs (`naming`), checks before work (`run`), segments, resuming (`resume`)
-    media      read (`reader`), choose an encoder (`encoders`), check streams (`streams`), write (`writer`)
+    media      read (`reading.reader`), choose an encoder (`writing.encoders`), check streams
+               (`writing.streams`), write (`writing.writer`)
     pipeline   clips and noise (`plan`), frames to tensors and back (`conversions`)
     restorers  how a task applies its networks, which are in `models`
 
-`pixels` has frames, clips and colour, `pages` what is shown in a browser. `lab` trains and measures networks
-(`lab.training.objective` has the losses), holds the papers' systems and compressed sensing; nothing outside
-imports it.
+`pixels` has frames, clips and colour, `noise` measures it, `weights` finds and checks networks, `files` locks
+and replaces files, `scale` divides work among processes and machines, `pages` is what is shown in a browser.
+`lab` trains and measures networks (`lab.training.objective` has the losses), holds the papers' systems and
+compressed sensing; outside it is only named, and loaded when asked for.
 """
 
 from __future__ import annotations

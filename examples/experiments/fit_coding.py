@@ -1,4 +1,4 @@
-"""Fit the sigma that denoises best what a coder took (`media.coding_loss.FITS`).
+"""Fit the sigma that denoises best what a coder took (`media.reading.coding_loss.FITS`).
 
     python examples/experiments/fit_coding.py measure CLIP... --to gains.npz
     python examples/experiments/fit_coding.py fit gains.npz

@@ -2,7 +2,7 @@
 
     main(["denoise", "in.mp4", "--sigma", "20"])  # prints, and exits with the command's code
 
-The interface is `main`. `app` holds the commands, each in the module of its name.
+The interface is `main`. `app` holds the commands: those of tasks are in `restoring`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`vidrestore denoise|dehaze|derain|desnow|deblur|sr`: restore videos by one task.
+"""`vidrestore TASK`, for each of `settings.tasks`: restore videos by one task.
 
 The options come from `RestoreOptions`; `RunOptions` are those of the commands alone.
 """

@@ -1,1 +1,1 @@
-"""Write files atomically, lock them between processes, open files of others safely, and edit headers."""
+"""Write files atomically, lock them between processes, and open files of others safely."""

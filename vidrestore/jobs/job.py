@@ -147,7 +147,7 @@ class Job:
         return {name: checksum for part in files for name, checksum in part}
 
     def tag(self, damage: str | None = None) -> str | None:
-        """Return how the output was made, for its tags (`media.finished.Tag`); None without `tags`."""
+        """Return how the output was made, for its tag (`media.writing.finished.Tag`); None without `tags`."""
         if not self.options.tags:
             return None
         # what each step did: its network and the options that differ from their defaults

@@ -3,7 +3,7 @@
     job.json        identity: everything that alters the encoded frames; the length of clips; `drop`; whether
                     an output that exists is to be replaced
     plan.json       the plan, once the whole video was decoded
-    FIRST-STOP.segment  each finished segment (`media.segment_file`), with its first frame and the one after
+    FIRST-STOP.segment  a finished segment (`media.writing.segment_file`), its first frame and the one after
     job.lock        held by the process that works here; by shards while one plans or joins
     I-N.lock        held by shard I of N
 

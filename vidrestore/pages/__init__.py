@@ -1,1 +1,3 @@
-"""Pages of HTML with pictures and charts: of a comparison, of a restored video, of proposed restorations."""
+"""Pages of HTML with pictures and charts: of a comparison (`page`, `results`), of a restored video
+(`report`), of proposed restorations (`variant_sheet`).
+"""

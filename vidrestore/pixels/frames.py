@@ -139,7 +139,7 @@ class Frame:
     duration: int = 0  # 0 if the container doesn't give it
     interlaced: bool = False
     corrupt: bool = False
-    # sigma of the loss of coding, of luma and of colour differences (`media.coding_loss`)
+    # sigma of the loss of coding, of luma and of colour differences (`media.reading.coding_loss`)
     loss: tuple[float, float] = (0.0, 0.0)
     # 0 if a deinterlacer interpolated the odd rows of every plane, 1 if the even ones; None if no rows
     real_rows: int | None = None

@@ -1,1 +1,1 @@
-"""Restorers: one file per kind of networks, and the protocol that they share (`base`)."""
+"""Restorers: one file per task or kind of networks, and the protocol that they share (`base`)."""

@@ -27,7 +27,7 @@ class Training:
     settings: str  # dataclass of [training]
     # (config, footage, held-out footage, network) -> training and held-out data
     source: str
-    objective: str  # a subclass of `training.objective.Objective`
+    objective: str  # a subclass of `lab.training.objective.Objective`
     dataset: str = ""  # dataclass of a [data] that names a dataset of the papers
 
 

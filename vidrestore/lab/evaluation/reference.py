@@ -1,6 +1,6 @@
 """Compare videos with a clean reference frame by frame: PSNR, SSIM, and VMAF by an FFmpeg that has libvmaf.
 
-libvmaf is given the gray picture (BT.601 of 8-bit R, G, B, weighted as in `sequence_frames.grey`) in limited
+libvmaf is given the gray picture (BT.601 of 8-bit R, G, B, as in `pages.sequence_frames.grey`) in limited
 range, in 8 bits, and uses its default model (vmaf_v0.6.1). VMAF measures motion: frames are added in order.
 """
 

@@ -1,6 +1,6 @@
 """Reproduction of the three papers: baselines, layouts of datasets, tables, and protocols of suites.
 
-`lab.evaluation` loads `suites`, `lab.training` loads `dataset_files` and `training_sets`, and
-`weights` builds the baselines, each when it is needed; nothing else in the package imports from
+`lab.evaluation` loads `suites`, `lab.training` loads `datasets`, `training_groups` and `training_sets`, and
+`settings.families` names the baselines, each when it is needed; nothing else in the package imports from
 here.
 """

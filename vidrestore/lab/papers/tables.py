@@ -40,7 +40,7 @@ class TableSet:
 
     name: str
     title: str
-    dataset: str  # of `papers.datasets`; empty for the mean of the other sets
+    dataset: str  # of `lab.papers.datasets`; empty for the mean of the other sets
     split: str
     columns: tuple[str, ...]  # settings or clips
     published: Mapping[str, tuple[Values, ...]]  # by system, the values of each column

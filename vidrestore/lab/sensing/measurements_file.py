@@ -22,7 +22,7 @@ and metadata, each value a JSON text but for `format` and `version`:
     source        the name of the file that was measured
     left_out      kinds of other streams in the source ("audio", ...)
     video         size, pixel format, codec, time base, rates, aspect, rotation, colour,
-                  as in `media.probe.VideoInfo`; fractions are texts
+                  as in `pixels.frames.VideoInfo`; fractions are texts
 """
 
 from __future__ import annotations

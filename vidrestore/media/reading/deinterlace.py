@@ -1,4 +1,4 @@
-"""Make whole frames of fields by FFmpeg's filters, as a video was scanned (`media.scan`).
+"""Make whole frames of fields by FFmpeg's filters, as a video was scanned (`media.reading.scan`).
 
 bwdif makes one progressive picture per interlaced one, or one per field. It interpolates every other row and
 leaves the rest as they are. fieldmatch pairs the fields of one moment, which may lie in neighbouring frames;

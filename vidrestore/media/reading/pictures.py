@@ -1,4 +1,4 @@
-"""Pictures (`media.source`) as a video.
+"""Pictures (`media.formats.source`) as a video.
 
 Each picture is opened by itself, as safely as a video, and is one frame, turned upright by its orientation
 (EXIF). A picture that can't be read, or that has another size than the first, is an error that names it.

@@ -1,4 +1,4 @@
-"""Write frames as numbered pictures (`media.source`): their encoder, what they can't hold, and their files.
+"""Write frames as numbered pictures (`media.formats.source`): encoder, what they can't hold, and files.
 
 All are written under hidden names; once the last is whole, they get theirs. The first is renamed last, so
 that it exists only once all others do.

@@ -1,7 +1,8 @@
 """Check before work which audio, subtitle and other streams the output's container can hold.
 
-No table is needed: `check_streams` writes the first packets of each stream into a discarded file of the
-container, which FFmpeg may refuse; `check_packets` then copies all packets into one.
+Sound that is encoded anew has its rules in `sound`. For copies no table is needed: `check_streams` writes
+the first packets of each stream into a discarded file of the container, which FFmpeg may refuse;
+`check_packets` then copies all packets into one.
 """
 
 from __future__ import annotations
