@@ -113,6 +113,32 @@ def test_nothing_outside_the_lab_imports_it_and_registries_alone_name_its_parts(
 MEDIA_FOLDERS = ("containers", "formats", "photos", "reading", "writing")
 
 
+PAPERS = f"{LAB}.papers"
+SEAMS = {  # each names, in a string, what it loads of the papers when a user asks for it
+    "vidrestore.settings.families": {
+        "recovery",
+        "recovery_transformers",
+        "unfolded_rnns",
+    },
+    f"{LAB}.training.config": {"datasets"},
+    f"{LAB}.training.data.sources": {"training_groups", "training_sets"},
+    f"{LAB}.evaluation": {"suites"},
+}
+
+
+def test_evaluation_training_and_families_load_the_papers_only_when_asked():
+    loaded: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        module = module_name(path)
+        if not module.startswith(PAPERS):
+            imports = own_imports(path)
+            assert not [name for name in imports if name.startswith(PAPERS)], module
+            text = path.read_text(encoding="utf-8")
+            for name in re.findall(rf'"{re.escape(PAPERS)}\.(\w+)[":]', text):
+                loaded.setdefault(module, set()).add(name)
+    assert loaded == SEAMS
+
+
 def test_folders_of_media_import_only_from_those_before_them():
     for path in (PACKAGE / "media").rglob("*/*.py"):
         allowed = MEDIA_FOLDERS[: MEDIA_FOLDERS.index(path.parent.name) + 1]
