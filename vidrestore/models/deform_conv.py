@@ -109,9 +109,9 @@ def _samples(
     indices = torch.stack((first, first + 1, first + pitch, first + (pitch + 1)), -1)
     # their bilinear weights
     down, right = y - row, x - column
-    both = down * right
+    product = down * right
     weights = torch.stack(
-        (1 - down - right + both, right - both, down - both, both), -1
+        (1 - down - right + product, right - product, down - product, product), -1
     )
     return table, indices.view(TAPS, -1, 4), weights.view(TAPS, -1, 4)
 

@@ -70,7 +70,7 @@ class FieldView(NamedTuple):
     parity: 0 if it has the even rows of the picture, 1 for the odd ones
     neighbours: two other fields (2, 1, h, w) with the same rows
     offsets: how many frames later than the field these are, negative if earlier
-    others: the two fields (1, 1, h', w) of the other rows nearest in time
+    opposites: the two fields (1, 1, h', w) of the other rows nearest in time
     times: how many frames later these are, in halves
     """
 
@@ -78,7 +78,7 @@ class FieldView(NamedTuple):
     parity: int
     neighbours: Tensor
     offsets: tuple[int, int]
-    others: Sequence[Tensor]
+    opposites: Sequence[Tensor]
     times: Sequence[float]
 
 
@@ -93,10 +93,10 @@ class Dropouts(NamedTuple):
     @property
     def dashes(self) -> int:
         """The number of dashes; pieces of a line near each other are one, and two in adjoining lines."""
-        near = DROPOUT_SEARCH.grown // 2
+        reach = DROPOUT_SEARCH.grown // 2
         grown = _combined(
-            F.pad(self.pixels, (2 * near, 2 * near, 0, 0)),
-            2 * near + 1,
+            F.pad(self.pixels, (2 * reach, 2 * reach, 0, 0)),
+            2 * reach + 1,
             3,
             torch.maximum,
         )
@@ -112,13 +112,15 @@ class Dropouts(NamedTuple):
 def found_dropouts(view: FieldView) -> Dropouts | None:
     """Return the dropouts of a field; None if it has none."""
     field, lines = _signed(view.field), view.field.shape[-2]
-    others = [_others_ceiling(other, view.parity, lines) for other in view.others]
+    ceilings = [
+        _others_ceiling(opposite, view.parity, lines) for opposite in view.opposites
+    ]
 
     # Most fields have nothing that stands out even without motion, which takes the most time to find.
-    beside = torch.cat((_lines_ceiling(field), _signed(view.neighbours))).amax(
+    unmoved = torch.cat((_lines_ceiling(field), _signed(view.neighbours))).amax(
         0, keepdim=True
     )
-    still = torch.cat((beside, *others)).amax(0, keepdim=True)
+    still = torch.cat((unmoved, *ceilings)).amax(0, keepdim=True)
     outliers = (field - still).clamp(max=DROPOUT_SEARCH.most * DROPOUT_SEARCH.least)
     if not bool(
         (_row_means(outliers, DROPOUT_SEARCH.row) > DROPOUT_SEARCH.least).any()
@@ -129,10 +131,10 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
     aligned = warp(view.neighbours, motion, border="border", mode="bicubic")
     moved = [
         warp(other, _motion_at(time, motion, view.offsets), border="border")
-        for other, time in zip(others, view.times, strict=True)
+        for other, time in zip(ceilings, view.times, strict=True)
     ]
     in_time = _signed(aligned).amax(0, keepdim=True)
-    excess = field - torch.cat((beside, in_time, *moved)).amax(0, keepdim=True)
+    excess = field - torch.cat((unmoved, in_time, *moved)).amax(0, keepdim=True)
 
     difference = (aligned[:1] - aligned[1:]).abs()
     square = (
@@ -275,11 +277,7 @@ def _combined(
 
 def _means_beyond(excess: Tensor) -> Tensor:
     """Return the mean of (1, 1, h, w) over the lines around each, without its own and the next ones."""
-    rows, size, near = (
-        _row_means(excess, DROPOUT_SEARCH.length),
-        2 * DROPOUT_SEARCH.distance + 1,
-        3,
-    )
-    return (_column_sums(rows, size) - _column_sums(rows, near)).clamp(min=0) / (
-        size - near
-    )
+    rows = _row_means(excess, DROPOUT_SEARCH.length)
+    size, inner_size = 2 * DROPOUT_SEARCH.distance + 1, 3
+    sums = _column_sums(rows, size) - _column_sums(rows, inner_size)
+    return sums.clamp(min=0) / (size - inner_size)

@@ -205,8 +205,8 @@ def _sigma_of_luma(
 def _blocks_of(luma: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the blocks (N, size^2) that lie side by side in a plane."""
     rows, columns = (side // BLOCK_SIDE for side in luma.shape)
-    whole = luma[: rows * BLOCK_SIDE, : columns * BLOCK_SIDE]
-    blocks = whole.reshape(rows, BLOCK_SIDE, columns, BLOCK_SIDE)
+    covered = luma[: rows * BLOCK_SIDE, : columns * BLOCK_SIDE]
+    blocks = covered.reshape(rows, BLOCK_SIDE, columns, BLOCK_SIDE)
     return blocks.swapaxes(1, 2).reshape(-1, BLOCK_SIDE**2)
 
 

@@ -621,10 +621,10 @@ def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
         pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)
     ]
     if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture
-        whole = [enlarged_samples(plane, pixels, scale) for plane in planes]
+        enlarged_planes = [enlarged_samples(plane, pixels, scale) for plane in planes]
         larger = [
             plane[:rows, :columns]
-            for plane, (rows, columns) in zip(whole, sizes, strict=True)
+            for plane, (rows, columns) in zip(enlarged_planes, sizes, strict=True)
         ]
     else:
         grey = zip(planes_to_grey(planes, pixels), sizes, strict=True)

@@ -131,9 +131,9 @@ class DropoutFilter:
         )
         lead = 0.5 if parity == self._early else -0.5  # of the other field of a picture
         nearest = sorted(scene, key=lambda offset: abs(offset + lead))[:2]
-        others = [scene[offset].luma[..., 1 - parity :: 2, :] for offset in nearest]
+        opposites = [scene[offset].luma[..., 1 - parity :: 2, :] for offset in nearest]
         times = [offset + lead for offset in nearest]
-        return FieldView(field, parity, torch.cat(neighbours), pair, others, times)
+        return FieldView(field, parity, torch.cat(neighbours), pair, opposites, times)
 
 
 def _scene_around(window: Sequence[Moment | None]) -> dict[int, Moment]:
