@@ -13,7 +13,7 @@ import av
 import numpy as np
 import pytest
 from command_line import run as command
-from denoise_command import identity, run  # noqa: F401
+from denoise_command import encoded_again, identity, run  # noqa: F401
 from numpy.typing import NDArray
 from sample_pictures import write_frame
 from sample_videos import write_video
@@ -26,7 +26,6 @@ from vidrestore.media.formats import source
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.photos.photo_notes import read_notes
 from vidrestore.media.reading.reader import VideoReader
-from vidrestore.media.writing.picture_writer import PictureFiles
 from vidrestore.pipeline.plan import Scene
 
 ENCODERS = {
@@ -35,12 +34,6 @@ ENCODERS = {
     ".tiff": ("tiff", "rgb24"),
 }
 READ_ONLY = {".webp": ("libwebp", "yuv420p")}
-
-
-@pytest.fixture
-def encoded_again(monkeypatch):
-    """Encode pictures again, though the identity changes nothing in them."""
-    monkeypatch.setattr(PictureFiles, "_unchanged", lambda *_: None)
 
 
 def write_photo(

@@ -53,9 +53,7 @@ _WAYS["mjpeg"] = (
     "`options=qmax=5` instead"
 )
 _DEEP = {"png": "be", "tiff": "le"}
-_UNCHANGED = (
-    "nothing in it was changed, so the output is a copy of the file, bit for bit"
-)
+COPIED = "nothing in it was changed, so the output is a copy of the file, bit for bit"
 _STORED = {  # (family, alpha) -> formats of 8 bits and of more
     ("gray", False): ("gray", "gray16"),
     ("gray", True): ("ya8", "ya16"),
@@ -258,7 +256,7 @@ class PictureFiles:
         # encoders give the same for the same pixels
         if b"".join(map(bytes, packets)) != data:
             return None
-        self.warnings.append(_UNCHANGED)
+        self.warnings.append(COPIED)
         return original
 
     def _with_notes(self, data: bytes, source: str) -> bytes:
