@@ -201,6 +201,7 @@ def dealt(
     if crew is None or count < 2:
         yield from map(function, steps(sequence) if sequence else items)
         return
+    # results come in the order of the items; while one is missing, this thread takes parts itself
     begin, share, position, parts = (
         HERE.begin,
         HERE.part / (len(sequence) or 1),

@@ -517,6 +517,7 @@ class SegmentedWork:
         return tuple(joined.warnings)
 
     def _joined(self) -> Muxer | PictureFiles:
+        """Return the writer of the whole output, which takes the segments in order."""
         job = self.job
         plan = job.plan
         tag = job.tag(self.source_damage)

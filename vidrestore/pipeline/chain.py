@@ -135,6 +135,7 @@ def _produce(
     meter: Meter | None,
     crew: Crew | None,
 ) -> None:
+    """Put the items into a queue until it is closed, in a thread; then close them and pass an error on."""
     error: BaseException | None = None
     HERE.flag, HERE.meter, MEMBER.crew = queue.closed, meter, crew
     use_one_thread()

@@ -484,6 +484,7 @@ class RgbConversion:
             first=clip.first,
             cache=self.cache,
         )
+        # a photograph that changes is restored without what its coder lost
         rgb, whole = self._rgb(samples), None
         if (
             self.restorer.facts.takes_loss
@@ -494,6 +495,7 @@ class RgbConversion:
             if 255 * float((restored - rgb[0]).abs().mean()) >= UNCHANGED:
                 whole = self._without_loss(samples)
                 rgb = self._rgb_of(whole)
+        # back to planes, several frames together on a device
         pictures = restore(rgb)
         start, step = keep[0], self._frames_at_once(self.scale)
         while batch := list(islice(pictures, step)):

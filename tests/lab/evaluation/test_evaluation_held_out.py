@@ -116,7 +116,7 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     (row,) = result["rows"]
     assert row["on"] == "held-out groups, sigma 20" and row["weights"] == "tiny"
     assert f"{row['measured']['psnr']:.2f}" in printed
-    (line,) = csv.DictReader((tmp_path / "found.csv").open())
+    (line,) = csv.DictReader((tmp_path / "found.csv").read_text().splitlines())
     assert float(line["psnr"]) == row["measured"]["psnr"]
     assert float(line["psnr_manifest"]) == row["reference"]["psnr"]
 

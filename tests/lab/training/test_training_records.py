@@ -124,7 +124,9 @@ def test_a_log_that_can_not_be_written_is_named(tmp_path):
 
 
 def test_the_table_has_the_values_of_the_log_and_is_cut_like_it(trained, tmp_path):
-    table = list(csv.DictReader((trained.folder / "tiny.log.csv").open()))
+    table = list(
+        csv.DictReader((trained.folder / "tiny.log.csv").read_text().splitlines())
+    )
     log = lines(trained.folder / "tiny.log.jsonl")
     assert [{name: float(cell) for name, cell in row.items()} for row in table] == log
     path = tmp_path / "log.csv"

@@ -146,6 +146,7 @@ def _recover(
     emit: Listener,
     request: str,
 ) -> Summary:
+    """Recover the frames of a measurements file, write the output and return its summary."""
     began = time.monotonic()
     # what is planned, and how the output is marked
     details = {

@@ -166,6 +166,7 @@ def _sense(
     emit: Listener,
     job: str,
 ) -> Summary:
+    """Measure the frames of a video, write the measurements file and return its summary."""
     # the header, by which the measurements can be recovered
     network = cast(GroupNetwork, model.network)
     info = reader.info
