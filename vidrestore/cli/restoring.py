@@ -172,8 +172,8 @@ def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
 
 
 class Work:
-    """The inputs of a command, which are restored, previewed or planned, one after the other to the user. Raises
-    OptionError if the list of the batch or the report pages can't be written.
+    """The inputs of a command, which are restored, previewed or planned; their events come one after the
+    other. Raises OptionError if the list of the batch or the report pages can't be written.
     """
 
     def __init__(self, run: RunOptions, batch: Batch, on_event: Listener) -> None:
