@@ -405,7 +405,7 @@ class MeasurementReader:
         crc32 = 0
         for first in range(0, self.frames if self._crc32 else 0, _CHECKED_FRAMES):
             stop = min(first + _CHECKED_FRAMES, self.frames)
-            crc32 = zlib.crc32(self.clip(first, stop), crc32)
+            crc32 = zlib.crc32(self.clip(first, stop).tobytes(), crc32)
         if self._crc32 and f"{crc32:08x}" != self._crc32:
             raise MediaError(
                 f"{self.path}: its measurements were damaged or changed: their CRC-32 is {crc32:08x}, but "
