@@ -27,7 +27,7 @@ from vidrestore.lab.papers.training_sets import (
     random_set_pair,
     whole_pictures,
 )
-from vidrestore.lab.training.config import (
+from vidrestore.lab.run_config import (
     ClipSetConfig,
     PairTrainingConfig,
     read_config,

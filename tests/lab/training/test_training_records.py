@@ -25,7 +25,7 @@ from vidrestore.lab.training.run_records import (
     thinned,
     training_plot,
 )
-from vidrestore.lab.training.training_events import (
+from vidrestore.lab.training_events import (
     Began,
     Event,
     Reached,
@@ -113,12 +113,12 @@ def test_lines_that_are_none_of_ours_end_the_log(tmp_path, rubbish):
 )
 def test_a_log_that_can_not_be_written_is_named(tmp_path):
     log = begun(tmp_path / "log.jsonl", 0)
-    log._stream = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
-    with pytest.raises(
-        CheckpointError,
-        match="log.jsonl: can't be written .No space left on device.; free some space",
-    ):
-        log(stepped(1))
+    log.close()
+    message = "log.jsonl: can't be written .No space left on device.; free some space"
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        log._stream = full
+        with pytest.raises(CheckpointError, match=message):
+            log(stepped(1))
     with pytest.raises(CheckpointError, match="can't be written"):
         begun(tmp_path, 0)
 

@@ -24,7 +24,7 @@ from vidrestore.lab.papers.dataset_files import (
 )
 from vidrestore.lab.papers.datasets import find
 from vidrestore.lab.papers.rgb_protocols import picture_psnr
-from vidrestore.lab.training.config import ClipSetConfig, PairSetConfig, SetConfig
+from vidrestore.lab.run_config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.footage import back_and_forth
 from vidrestore.lab.training.data.pairs import (

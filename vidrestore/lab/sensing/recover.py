@@ -108,6 +108,7 @@ def recover(
         emit(Warned(source, f"{target}: {problem}; it is made again"))
         options = replace(options, overwrite=True)
     target.check(Source(source), overwrite=options.overwrite)
+    reader.check()
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
     return _recover(reader, target, info, encoder, model, options, emit, request)
 

@@ -94,6 +94,7 @@ def sense(
         with suppress(MediaError):  # another file
             earlier = MeasurementReader(output)
             if earlier.job == job:
+                earlier.check()
                 remove_partials(Path(output))
                 emit(
                     summary := Summary(source, output, earlier.frames, 0.0, before=True)
