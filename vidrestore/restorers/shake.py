@@ -473,6 +473,7 @@ def spans_of(length: int, count: int, margin: int) -> list[tuple[int, int]]:
 
 def undone(picture: Tensor, shake: Shake) -> Tensor:
     """Return a picture (3, H, W) deconvolved in parts that are blended, on the same device."""
+    # parts of the kernels' grid, each cut where the picture is large, with a margin to blend in
     assert shake.kernels is not None
     kernels = trimmed(shake.kernels)
     light, margin = shake.response.to_light(picture), kernels.shape[-1]
@@ -500,6 +501,7 @@ def undone(picture: Tensor, shake: Shake) -> Tensor:
             * sharp[:, top - highest : bottom - highest, left - first : right - first]
         )
         weights[:, top:bottom, left:right] += window
+    # ringing would be darker than anything around it
     sharp = torch.maximum(total / weights, DARKEST * least_around(light, margin // 2))
     return shake.response.from_light(sharp)
 
@@ -535,12 +537,10 @@ def strays(light: Tensor, kernel: Tensor, strength: float) -> float:
     stray = float(
         ((sharp < -STRAY) | ((sharp > 1 + STRAY) & (light < CLIPPED))).float().mean()
     )
+    # few strays are evidence enough for a picture that is rich in detail
     detail = float(ratios(luma_of(from_light(sharp))).max())
-    return (
-        stray
-        if detail <= (RICH_DETAIL if stray <= FEW_STRAYS else MOST_DETAIL)
-        else 1.0
-    )
+    most_detail = RICH_DETAIL if stray <= FEW_STRAYS else MOST_DETAIL
+    return stray if detail <= most_detail else 1.0
 
 
 def luma_of(picture: Tensor) -> Tensor:

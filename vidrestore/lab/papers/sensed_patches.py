@@ -194,6 +194,7 @@ def _measure_video(
     column: str,
     show: bool,
 ) -> ClipMetrics:
+    """Return the metrics of a system on a clip (T, H, W) as a column of the table sets it."""
     # the noise follows from the names, so that every system sees the same
     setting = setting_of(table, column)
     seed = seed_of(part.name, clip, f"sigma {setting.sigma:g}")
