@@ -9,7 +9,10 @@ import pytest
 from typer.main import get_command
 
 from vidrestore.cli.app import app
+from vidrestore.cli.progress import print_summary
 from vidrestore.cli.terminal import FLAGS, as_options
+from vidrestore.events import Summary
+from vidrestore.pipeline.conversions import Changes
 
 LIBRARY = Path(__file__).parents[2] / "vidrestore"
 COMMAND_LINE = {"cli", "commands"}
@@ -108,3 +111,9 @@ def test_every_keyword_of_a_message_is_an_option_of_some_command():
 )
 def test_keywords_become_options(message, wanted):
     assert as_options(message).endswith(wanted)
+
+
+def test_a_summary_names_options_as_they_are_typed(capsys):
+    changes = Changes(frames=1, total=0.1)
+    print_summary(Summary("in.jpg", "out.jpg", 1, 1.0, changes=(("dehaze", changes),)))
+    assert "if you see some, use --haze always" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore.cli.terminal import (
+    as_options,
     bar_console,
     escaped,
     in_options,
@@ -124,7 +125,7 @@ def print_summary(event: Event) -> None:
         piped = event.output == "-"
         output = "stdout" if piped else event.output
         print_line(
-            f"{numbered(event)}{event.source} -> {output}: {result_of(event)}",
+            f"{numbered(event)}{event.source} -> {output}: {as_options(result_of(event))}",
             sys.stderr if piped else None,
         )
 
