@@ -120,7 +120,7 @@ SEAMS = {  # each names, in a string, what it loads of the papers when a user as
         "recovery_transformers",
         "unfolded_rnns",
     },
-    f"{LAB}.training.config": {"datasets"},
+    f"{LAB}.run_config": {"datasets"},
     f"{LAB}.training.data.sources": {"training_groups", "training_sets"},
     f"{LAB}.evaluation": {"suites"},
 }
@@ -148,6 +148,13 @@ def test_folders_of_media_import_only_from_those_before_them():
             if name.startswith("vidrestore.media.")
         }
         assert others <= {*allowed}, path
+
+
+def test_the_data_of_training_import_nothing_of_the_training_that_takes_them():
+    training = f"{LAB}.training."
+    for path in (PACKAGE / "lab" / "training" / "data").rglob("*.py"):
+        used = {name for name in own_imports(path) if name.startswith(training)}
+        assert all(name.startswith(f"{training}data.") for name in used), path
 
 
 def test_a_video_is_restored_by_a_package_without_the_lab(tmp_path, repository):

@@ -41,6 +41,7 @@ class Deal(Generic[T, R]):
     """Items that workers take in order, at most `most` at a time. The lock of its crew guards all fields.
 
     flag, meter: of the threads that run `function`, see `working`.
+    is_of_clips: its items are whole clips, not parts of one.
     """
 
     def __init__(
@@ -49,8 +50,11 @@ class Deal(Generic[T, R]):
         most: int,
         flag: threading.Event | None,
         meter: Meter | None,
+        *,
+        is_of_clips: bool = False,
     ) -> None:
         self.function, self.most, self.flag, self.meter = function, most, flag, meter
+        self.is_of_clips = is_of_clips
         self.is_inference, self.is_mixed = (
             torch.is_inference_mode_enabled(),
             torch.is_autocast_enabled("cpu"),
@@ -63,12 +67,15 @@ class Deal(Generic[T, R]):
 class Crew:
     """Workers: `count` threads that run until the end of the `with` block; what they run then is asked to
     stop, and left behind if it takes longer than PATIENCE.
+
+    is_shared: files that are restored side by side deal their clips to it, instead of to crews of their own.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, *, is_shared: bool = False) -> None:
+        self.count, self.is_shared = count, is_shared
         self._changed = threading.Condition()
-        self._deals: list[Deal[Any, Any]] = []  # the newest last
+        # those of clips first, of them the newest first; then those of parts, the newest last
+        self._deals: list[Deal[Any, Any]] = []
         self._has_ended = False
         self._threads = [
             threading.Thread(target=self._work, name=WORKER, daemon=True)
@@ -92,7 +99,7 @@ class Crew:
 
     def begin(self, deal: Deal[T, R]) -> None:
         with self._changed:
-            self._deals.append(deal)
+            self._deals.insert(0 if deal.is_of_clips else len(self._deals), deal)
 
     def end(self, deal: Deal[T, R]) -> None:
         """Forget the items of a deal that nobody has taken."""
@@ -115,18 +122,19 @@ class Crew:
         return max(0, self.count - tasks)
 
     def take_part(self, deal: Deal[Any, Any] | None = None) -> bool:
-        """Run the next item of a deal in this thread, by default of any but the first, which has whole
-        clips; return False if there is none to be taken.
+        """Run the next item of a deal in this thread, by default of any that has no whole clips; return False
+        if there is none to be taken.
         """
         with self._changed:
-            task = self._next(self._deals[1:] if deal is None else [deal])
+            parts = [other for other in self._deals if not other.is_of_clips]
+            task = self._next(parts if deal is None else [deal])
         if task is not None:
             self._run(*task)
         return task is not None
 
     def _work(self) -> None:
-        """Run items until the end, those of the newest deal first: so clips in progress end before others
-        begin.
+        """Run items until the end, those of the newest deal of parts first, then clips of the oldest file: so
+        clips in progress end before others begin.
         """
         use_one_thread()
         MEMBER.crew = self
@@ -142,7 +150,7 @@ class Crew:
     def _next(
         self, deals: Sequence[Deal[Any, Any]]
     ) -> tuple[Deal[Any, Any], Future[Any], Any] | None:
-        """Take the next item of the newest deal that has one."""
+        """Take the next item of the last deal that has one."""
         for deal in reversed(deals):
             if deal.waiting and deal.running < deal.most:
                 deal.running += 1
@@ -193,6 +201,7 @@ def dealt(
     if crew is None or count < 2:
         yield from map(function, steps(sequence) if sequence else items)
         return
+    # results come in the order of the items; while one is missing, this thread takes parts itself
     begin, share, position, parts = (
         HERE.begin,
         HERE.part / (len(sequence) or 1),

@@ -106,6 +106,7 @@ class Logged:
 
 
 def _records(event: Event) -> Iterator[tuple[int, str]]:
+    """Yield the level and text of each log record of an event; progress has none."""
     if isinstance(event, Summary):
         yield logging.INFO, f"{event.source} -> {event.output}: {result_of(event)}"
         if event.damage:

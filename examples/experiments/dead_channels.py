@@ -23,7 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vidrestore.lab.training.config import read_config
+from vidrestore.lab.run_config import read_config
 from vidrestore.lab.training.data.sources import make_data
 from vidrestore.lab.training.loop import Run
 from vidrestore.models.mb_taylorformer import ConvolutionPair

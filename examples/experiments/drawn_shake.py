@@ -52,7 +52,8 @@ GOPRO = "GoPro"  # instead of a curve
 # What stands for a rule of `vidrestore.restorers.shake` if it is left out.
 RULES: dict[str, tuple[str, object]] = {
     "responses": ("responses_of", lambda *_: [shake.CAMERA]),
-    "agreement": ("_is_even", lambda _: True),
+    "agreement": ("_is_even", lambda *_, **__: True),
+    "searches": ("agreed", lambda results: min(results, key=lambda one: one.strays)),
     "windows": ("CUT_OFF", 1.0),
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
+from denoise_command import encoded_again, identity, run  # noqa: F401  (a fixture of all tests here)
 from numpy.typing import NDArray
 
 from vidrestore.media.photos.photo_notes import read_notes
@@ -126,6 +126,7 @@ def test_a_bmp_becomes_a_png_of_the_same_samples(tmp_path, pix_fmt):
     np.testing.assert_array_equal(rgb(result), rgb(photo))
 
 
+@pytest.mark.usefixtures("encoded_again")
 def test_a_grey_tiff_of_few_levels_stays_grey(given):
     photo = given("gray4.tif")
     before = rgb(photo)

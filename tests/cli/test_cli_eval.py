@@ -358,6 +358,8 @@ ABLATIONS: dict[str, dict[str, object]] = {
             {"normalise": False},
             "unfolded-transformer-not-normalised",
         ),
+        ("algorithm1", {}, "algorithm1"),
+        ("algorithm1", {"normalise": True}, "algorithm1-normalised"),
         ("mb-taylorformer", {"size": "t"}, "mb-taylorformer-t"),
         ("vsr-transformer", {"size": "n"}, "vsr-transformer-n"),
         *(

@@ -13,7 +13,7 @@ import av
 import numpy as np
 import pytest
 from command_line import run as command
-from denoise_command import identity, run  # noqa: F401
+from denoise_command import encoded_again, identity, run  # noqa: F401
 from numpy.typing import NDArray
 from sample_pictures import write_frame
 from sample_videos import write_video
@@ -356,6 +356,7 @@ IN_PARTS = [
 ]
 
 
+@pytest.mark.usefixtures("encoded_again")
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
 def test_exif_and_colour_profile_are_copied(tmp_path, capsys, order, suffix):
@@ -569,6 +570,7 @@ def test_usual_tags_of_tiff_are_no_odd_forms(tmp_path):
     assert run(tmp_path / "b.tiff") == 1
 
 
+@pytest.mark.usefixtures("encoded_again")
 def test_a_profile_of_other_colours_than_the_picture_is_left_out_with_a_warning(
     tmp_path, capsys
 ):
@@ -616,6 +618,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.usefixtures("encoded_again")
 @pytest.mark.parametrize("blocks", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_notes_do_no_harm(tmp_path, blocks):
     suffix = ".jpg" if blocks[0].startswith(b"\xff") else ".png"
@@ -910,6 +913,7 @@ def test_the_broken_exif_of_a_webp_makes_no_unreadable_png(given, tmp_path, caps
     assert pixels(tmp_path / "made.png").shape == pixels(photo).shape
 
 
+@pytest.mark.usefixtures("encoded_again")
 def test_a_picture_that_its_encoder_wrote_wrong_never_gets_its_name(
     tmp_path, capsys, monkeypatch
 ):
@@ -930,6 +934,7 @@ TITLES = [
 ]
 
 
+@pytest.mark.usefixtures("encoded_again")
 @pytest.mark.parametrize(
     "suffix, warned", [(".png", False), (".jpg", True), (".tiff", True)]
 )

@@ -391,6 +391,26 @@ def test_photographs_of_a_folder_are_looked_at_each_by_itself_as_denoise_takes_t
     assert "a sheet shows one of its 3 files; name that one" in capsys.readouterr().err
 
 
+def test_a_broken_photograph_of_several_is_named_at_the_end_and_the_others_looked_at(
+    tmp_path, capsys, levels
+):
+    levels["noise"] = 9.0
+    for name in ("one.jpg", "two.png", "three.jpg"):
+        picture = np.random.default_rng(2).integers(0, 255, (64, 96, 3), np.uint8)
+        frame = av.VideoFrame.from_ndarray(picture, "rgb24")
+        codec, pixels = ("png", "rgb24") if "png" in name else ("mjpeg", "yuvj444p")
+        write_frame(tmp_path / name, codec, frame.reformat(format=pixels))
+    (tmp_path / "one.jpg").write_bytes(b"no picture")
+    # of several kinds, as the message asks for
+    assert run(tmp_path, "--device", "cpu") == 1
+    assert "--photos to restore each by itself" in capsys.readouterr().err
+    assert run(tmp_path, "--photos", "--device", "cpu") == 3
+    shown = capsys.readouterr()
+    for name in ("two.png", "three.jpg"):
+        assert f"vidrestore denoise {tmp_path / name}" in shown.out
+    assert f"1 of 3 inputs failed: {tmp_path / 'one.jpg'}" in shown.err
+
+
 def test_a_video_cut_short_before_the_first_place_is_looked_at_as_far_as_it_goes(
     tmp_path, capsys, levels
 ):

@@ -18,7 +18,7 @@ COMMAND = re.compile(r"`vidrestore [^`]*`|`vidrestore [^`]*$")
 WRITES_OPTIONS = {
     "settings/options.py",
     "settings/tasks.py",
-    "lab/training/config.py",
+    "lab/run_config.py",
     "jobs/suggestion.py",
 }
 WRITES_OPTIONS |= {"pages/variant_sheet.py", "weights/hub.py", "restorers/devices.py"}

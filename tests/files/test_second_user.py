@@ -20,7 +20,7 @@ import vidrestore
 from vidrestore.errors import CheckpointError, MediaError
 from vidrestore.lab.training.data.decoded import HEADER, DecodedFiles
 from vidrestore.lab.training.run_records import StepLog
-from vidrestore.lab.training.training_events import Began
+from vidrestore.lab.training_events import Began
 
 NOBODY = 65534
 pytestmark = pytest.mark.skipif(

@@ -8,8 +8,8 @@ import torch
 from sample_videos import write_video
 from torch import Tensor
 
-from vidrestore.lab.training.config import RunConfig, read_config
-from vidrestore.lab.training.training_events import Reached, Stepped
+from vidrestore.lab.run_config import RunConfig, read_config
+from vidrestore.lab.training_events import Reached, Stepped
 from vidrestore.weights import load_model
 
 

@@ -142,3 +142,25 @@ def test_a_run_stopped_in_a_folder_resumes_with_the_video_it_was_at(
     assert pictures(folder / "a.denoised.mkv") == pictures(folder / "b.denoised.mkv")
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["a.denoised.mkv", "a.mkv", "b.denoised.mkv", "b.mkv"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_clips_that_were_restored_side_by_side_and_stopped_are_whole_or_begun_again(
+    commands, tmp_path, number
+):
+    names = [f"{letter}.mkv" for letter in "abcd"]
+    for name in names:
+        write_video(tmp_path / name, 12)
+    line = (tmp_path, "--lossless", "--threads", "2")
+    command = commands.start("denoise", *line, slow_clip=0.1, slow_join=0.01)
+    command.until(lambda: command.said.count("slowly: restore") == 3)
+    command.send(number)
+    assert command.wait() in (130, -signal.SIGKILL) and "Traceback" not in command.said
+    code, said = commands.run("denoise", *line)
+    assert code == 0, said
+    assert sorted(path.name for path in tmp_path.iterdir() if "mkv" in path.name) == [
+        each for name in names for each in (name.replace(".", ".denoised."), name)
+    ]
+    for name in names:
+        output = tmp_path / name.replace(".", ".denoised.")
+        assert pictures(output) == pictures(tmp_path / name)

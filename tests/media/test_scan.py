@@ -268,16 +268,29 @@ def coded(pictures):
     return [frame.to_ndarray()[: SIZE[0]].astype(np.float32) for frame in results]
 
 
+def as_large_as_tape(pictures):
+    return [np.tile(picture, (4, 1)) for picture in pictures]
+
+
 @pytest.mark.parametrize("sigma", [6, 12])
-def test_calm_fields_behind_a_progressive_coder_are_found(sigma):
-    look = look_at(iter(coded(interlaced(moments(32, step=0.2, sigma=sigma)))))
+def test_calm_fields_of_a_tape_behind_a_progressive_coder_are_found(sigma):
+    fields = coded(interlaced(moments(32, step=0.2, sigma=sigma)))
+    look = look_at(iter(as_large_as_tape(fields)))
     assert look is not None and (look.kind, look.order) == ("fields", "tff")
-    assert look_at(iter(coded(moments(16, step=0.2, sigma=sigma)))).kind == "whole"
+    frames = coded(moments(16, step=0.2, sigma=sigma))
+    assert look_at(iter(as_large_as_tape(frames))).kind == "whole"
 
 
-def test_drawn_shapes_that_move_by_whole_rows_are_not_fields():
+@pytest.mark.parametrize("sigma", [0, 6, 12])
+def test_small_fields_behind_a_progressive_coder_are_found_by_their_combs(sigma):
+    look = look_at(iter(coded(interlaced(moments(32, step=1, sigma=sigma)))))
+    assert look is not None and (look.kind, look.order) == ("fields", "tff")
+
+
+@pytest.mark.parametrize("sigma", [0, 2, 6, 12, 20])
+def test_drawn_shapes_that_move_by_whole_rows_are_not_fields(sigma):
     """More edges on even rows than on odd ones make one field nearer to the next frame than the other."""
-    pictures = []
+    random, pictures = np.random.default_rng(0), []
     for number in range(16):
         picture = np.full((240, 320), 60, np.float32)
         for top, left, height, value in (
@@ -286,7 +299,8 @@ def test_drawn_shapes_that_move_by_whole_rows_are_not_fields():
             (60, 220, 41, 180),
         ):
             picture[top + 2 * number :, left : left + 70][:height] = value
-        pictures.append(picture)
+        noisy = picture + random.normal(0, sigma, picture.shape) if sigma else picture
+        pictures.append(noisy.astype(np.float32))
     look = look_at(iter(pictures))
     assert look is None or look.kind == "whole"
 

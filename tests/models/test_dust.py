@@ -75,7 +75,13 @@ def test_dust_at_initialisation_is_the_first_iterations_of_algorithm_1(
     )
     dictionary = network.dictionary.detach()
     expected = recover(
-        patches @ sensing.mT, sensing, dictionary, iterations=blocks, lambda1=0.7, c=c
+        patches @ sensing.mT,
+        sensing,
+        dictionary,
+        iterations=blocks,
+        lambda1=0.7,
+        c=c,
+        normalise=True,
     )
     torch.testing.assert_close(
         network(network.measure(patches)[None])[0], expected, atol=1e-4, rtol=0

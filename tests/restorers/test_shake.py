@@ -182,8 +182,8 @@ def test_halves_with_different_paths_are_uneven(monkeypatch):
     picture = boxes(176, 400)
     across, down = shaken(picture), shaken(picture.transpose(1, 2)).transpose(1, 2)
     uneven = torch.cat((across[..., :200], down[..., 200:]), 2)
-    assert shake._is_even(to_light(across))
-    assert not shake._is_even(to_light(uneven))
+    assert shake._is_even(to_light(across), least_pixels=0)
+    assert not shake._is_even(to_light(uneven), least_pixels=0)
 
 
 def test_halves_of_paths_in_one_direction_are_uneven_if_one_is_longer(monkeypatch):
@@ -198,7 +198,7 @@ def test_halves_of_paths_in_one_direction_are_uneven_if_one_is_longer(monkeypatc
     monkeypatch.setattr(shake, "kernel_of", lambda *_: kernels.pop())
     for longer, is_even in ((1, True), (2, False)):
         kernels[:] = paths[0], paths[longer]
-        assert shake._is_even(light) is is_even
+        assert shake._is_even(light, least_pixels=0) is is_even
 
 
 @pytest.mark.parametrize("response", [CAMERA, CONTRASTY, LINEAR])
@@ -282,6 +282,20 @@ def test_a_kernel_that_its_window_cuts_off_is_searched_for_at_half_the_size(
     result = shake_of(shaken(boxes(200, 208)))
     assert sizes == [(200, 208), (100, 104)]
     assert torch.equal(result.kernels[0, 0], whole)
+
+
+def test_a_doubtful_kernel_that_two_searches_gave_is_taken_before_one_with_fewer_strays():
+    first, second, short = (torch.zeros(31, 31) for _ in range(3))
+    first[15, 8:23] = second[16, 8:22] = 1 / 15  # a pixel lower, and shorter
+    short[15, 15] = 1
+    searches = [
+        KernelSearch(stray, kernel, CAMERA)
+        for stray, kernel in ((0.03, first), (0.001, short), (0.02, second))
+    ]
+    result = shake.agreed(searches)
+    assert result.kernel is second and not result.is_alone
+    alone = shake.agreed(searches[:2])
+    assert alone.kernel is short and alone.is_alone
 
 
 def test_a_frames_kernel_must_be_believable_in_its_next_busiest_part(monkeypatch):

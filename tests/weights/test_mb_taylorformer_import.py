@@ -133,6 +133,11 @@ LATENT = "latent.mhca_blk.MHCA_layers.0."
             r"attention.qkv: shape \[191, 32\] can't be divided among 2 branches",
         ),
         (
+            {LATENT + "ffn.project_in_1.weight": torch.zeros(0)},
+            {},
+            r"feed_forward.expand: its parts can't be joined, their shapes are \[0\], \[",
+        ),
+        (
             {},
             {"dim": [8, 16, 24, 40]},
             r"has dim \[8, 16, 24, 40\], but the tensors are of dim \(8, 16, 24, 32\)",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vidrestore.cli.command_options import Device, Json, Quiet
+from vidrestore.cli.inputs import run_each
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.errors import OptionError
@@ -85,6 +86,9 @@ def suggest(
             help="Restore a few frames in variants, side by side.",
         ),
     ] = None,
+    photos: Annotated[
+        bool, typer.Option("--photos", help="Pictures are photos, not frames.")
+    ] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     json: Json = False,
@@ -107,24 +111,30 @@ def suggest(
     if sheet is not None:
         check_sheet(sheet, source, overwrite=overwrite)
     options = RestoreOptions(device=device)
-    files = expand_sources([Source.of(source)])
+    files = expand_sources([Source.of(source)], photos=photos)
     if sheet is not None and len(files) > 1:
         raise OptionError(
             f"{source}: a sheet shows one of its {len(files)} files; name that one"
         )
-    # each file of a folder by itself
-    for name in map(str, files):
-        with listening(json, quiet) as on_event:
-            suggestion, places = suggest(
-                name, options, ignore_event if json else on_event
-            )
+    names = list[str]()
+    with listening(json, quiet) as on_event:
+        see = ignore_event if json else on_event
+
+        def look(name: str) -> int:
+            suggestion, places = suggest(name, options, see)
             if sheet is not None:
-                on_event(Progressed(name, 0, stage="sheet"))
-                names = write_sheet(sheet, suggestion, places, options)
-        if json:
-            show_json(suggestion.to_dict())
-        else:
-            show(*suggestion_lines(suggestion))
+                see(Progressed(name, 0, stage="sheet"))
+                names.extend(write_sheet(sheet, suggestion, places, options))
+            if json:
+                show_json(suggestion.to_dict())
+            else:
+                show(*suggestion_lines(suggestion))
+            return 0
+
+        # each file of a folder by itself, past those that can't be read
+        code = run_each([*map(str, files)], look, on_event)
+    if code:
+        raise typer.Exit(code)
     if sheet is not None and not (json or quiet):
         order = "" if sheet.lower().endswith(".html") else ", from left to right"
         print_line(f"in {sheet}{order}: {', '.join(names)}")

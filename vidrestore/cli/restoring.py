@@ -172,8 +172,8 @@ def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
 
 
 class Work:
-    """The inputs of a command, which are restored, previewed or planned one after the other. Raises
-    OptionError if the list of the batch or the report pages can't be written.
+    """The inputs of a command, which are restored, previewed or planned; their events come one after the
+    other. Raises OptionError if the list of the batch or the report pages can't be written.
     """
 
     def __init__(self, run: RunOptions, batch: Batch, on_event: Listener) -> None:
@@ -413,9 +413,8 @@ def _batch(
     _check_records(run)
 
     # the ways of sharing the work
-    runner = (
-        None if run.preview is not None or run.dry_run else _runner(run, options.device)
-    )
+    is_restored = run.preview is None and not run.dry_run
+    runner = _runner(run, options.device) if is_restored else None
     if is_multi_device:
         from vidrestore.scale.workers import devices_of
 
@@ -433,7 +432,7 @@ def _batch(
 
 
 def _runner(run: RunOptions, devices: str) -> Runner | None:
-    """Return what shares the work with other processes; None if no option asks for that."""
+    """Return what shares the work with other processes, or among threads; None for one file after another."""
     # three ways to share the work, each loaded only if asked for
     if run.shard:
         from vidrestore.scale.shards import Shard
@@ -448,7 +447,12 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
         from vidrestore.scale.workers import DeviceWorkers, WorkerRunner, devices_of
 
         return WorkerRunner(DeviceWorkers(devices_of(devices)))
-    return None
+    # records are checked before the work on their file, and written after it
+    if run.sidecar or run.report is not None or "-" in (run.sources or ()):
+        return None
+    from vidrestore.jobs.side_by_side import SideBySide
+
+    return SideBySide()
 
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:

@@ -148,6 +148,7 @@ def _timed(name: str, work: Callable[[], T]) -> tuple[T, Timing]:
 
 def write_video(path: str, width: int, height: int, frames: int) -> None:
     """Write a texture that moves, under white noise of `SYNTHETIC_SIGMA` in every plane: yuv420p, FFV1."""
+    # what a source would be described as
     pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     video = VideoInfo(
         0,
@@ -161,6 +162,7 @@ def write_video(path: str, width: int, height: int, frames: int) -> None:
         pix_fmt=pixels.name,
     )
     info = SourceInfo("-", "made up", video, (StreamInfo(0, "video", "ffv1"),))
+    # its frames, always the same
     draw = np.random.default_rng(0)
     sizes = [
         pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)

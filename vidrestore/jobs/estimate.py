@@ -98,6 +98,7 @@ def estimate(
 def _estimate(
     request: Request, load: StepLoader, on_event: Listener
 ) -> Estimate | Summary:
+    """Plan a source whole, try its first frames, and announce what all would take."""
     with check(request, load, on_event, locks=False) as job:
         if isinstance(job, Summary):
             return job

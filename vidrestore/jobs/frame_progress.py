@@ -57,6 +57,7 @@ class FrameProgress:
     def _send(
         self, count: int, total: int | None, seconds: float, worked: float = 0.0
     ) -> None:
+        """Send an event of `count` frames finished, and of parts of clips once they are more."""
         # clips at the ends of a part may be whole
         worked = worked if total is None else min(worked, total)
         count = max(count, int(worked))

@@ -187,6 +187,7 @@ class Restorer:
     def _frames(
         self, frames: Iterable[Frames], count: int | None, on_event: Listener | None
     ) -> Generator[Frames]:
+        """Yield the restored frames of an iterable, each of the type and kind of its own."""
         with self._working(on_event) as listen:
             iterator = iter(frames)
             # the first frame decides type and size, so that none is taken before one is asked for

@@ -259,6 +259,7 @@ def are_many(sources: Sequence[Source]) -> bool:
 def _expand(
     source: Source, recursive: bool, photos: bool
 ) -> Iterator[tuple[Source, str]]:
+    """Yield the inputs that a source stands for, each with its folder below the source."""
     if photos and source.is_pattern and (pictures := source.existing()):
         yield from ((Source(path), "") for path in pictures.values())
         return

@@ -48,6 +48,7 @@ class PlanAhead:
         self._thread.join()
 
     def _plan(self) -> None:
+        """Plan all clips, in a thread of its own, counting those that others may take."""
         error: BaseException | None = None
         HERE.flag = self._stop
         use_one_thread()

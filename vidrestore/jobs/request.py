@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OptionError
@@ -63,10 +64,11 @@ def load_step(step: Step) -> Restorer:
 
 
 class LoadedSteps:
-    """Loads the restorers of steps, each once."""
+    """Loads the restorers of steps, each once; several threads may ask for them."""
 
     def __init__(self) -> None:
         self._loaded: list[tuple[dict[str, Any], Restorer]] = []
+        self._lock = Lock()
 
     def __call__(
         self, step: Step, begin: Callable[[], None] = lambda: None
@@ -74,12 +76,14 @@ class LoadedSteps:
         """Return the restorer of a step; `begin` is called before it is loaded."""
         key = {"task": step.task} | values_of(step.options, "pixels", "machine")
         # a step that differs only by files has the same network
-        for loaded, restorer in self._loaded:
-            if loaded == key:
-                return restorer
-        begin()
-        self._loaded.append((key, load_step(step)))
-        return self._loaded[-1][1]
+        with self._lock:
+            for loaded, restorer in self._loaded:
+                if loaded == key:
+                    return restorer
+            begin()
+            restorer = load_step(step)
+            self._loaded.append((key, restorer))
+        return restorer
 
 
 def check_steps(steps: Sequence[Step]) -> None:

@@ -137,6 +137,7 @@ class WorkFolder:
                     self.remove()
 
     def _lock(self, stack: ExitStack, *, shared: bool) -> None:
+        """Lock the work folder and make it; `shared` with other shards of the job. Raises MediaError."""
         # another process may remove the folder between making and locking it
         for attempt in range(ATTEMPTS):
             try:

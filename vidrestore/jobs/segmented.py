@@ -49,6 +49,7 @@ from vidrestore.media.writing.segment_file import (
 from vidrestore.pipeline.plan import Timeline
 from vidrestore.pixels.clips import Bounds, owners
 from vidrestore.pixels.frames import Frame, VideoInfo
+from vidrestore.working import Stopped
 
 # Frames of a segment. x264 starts over every 250 frames by itself; segments of 48 made videos of static
 # scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
@@ -449,7 +450,7 @@ class SegmentedWork:
                 )
             try:
                 yield writer
-            except (KeyboardInterrupt, Cancelled):
+            except (KeyboardInterrupt, Cancelled, Stopped):
                 with suppress(MediaError):
                     self._finish(writer)
                 raise
@@ -516,6 +517,7 @@ class SegmentedWork:
         return tuple(joined.warnings)
 
     def _joined(self) -> Muxer | PictureFiles:
+        """Return the writer of the whole output, which takes the segments in order."""
         job = self.job
         plan = job.plan
         tag = job.tag(self.source_damage)

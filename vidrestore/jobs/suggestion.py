@@ -281,6 +281,7 @@ def _tape_findings(
     """
     if scan is None or scan.kind != "fields":
         return
+    # dropouts, as the reader has counted them
     frames = [frame for place in places for frame in place.frames]
     total, spoiled = (
         sum(frame.dropouts for frame in frames),
@@ -294,6 +295,7 @@ def _tape_findings(
         value=float(total),
     )
 
+    # torn lines, in the recorded rows of luma or green
     guide = 1 if video.format.family == "rgb" else 0
     fields = [
         frame.planes[guide][frame.real_rows :: 2]
@@ -412,6 +414,7 @@ def middle_of(picture: Tensor, side: int = MIDDLE_SIDE) -> Tensor:
 def _rain_or_snow(
     rain: float, snow: float | None, *, noisy: bool
 ) -> tuple[Verdict, str, str, float]:
+    """Return the verdict on rain and snow, its words, the task for it, and the level of detail changed."""
     # the network that changes more names the defect
     task, name = (
         ("derain", "rain") if snow is None or rain >= snow else ("desnow", "snow")

@@ -90,6 +90,7 @@ class MBTaylorFormerConfig:
     tasks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        # the sizes of the four levels
         sizes = {
             name: getattr(self, name)
             for name in ("widths", "blocks", "branches", "heads")
@@ -113,6 +114,7 @@ class MBTaylorFormerConfig:
                     f"heads must be {', '.join(map(str, POSITION_WINDOWS))} and divide the width, got "
                     f"{heads} for {width}"
                 )
+        # how patches are embedded, and which frames enter
         if self.offset_limit and (
             len(self.offset_limit) != 2 or self.offset_limit[0] >= self.offset_limit[1]
         ):
@@ -131,6 +133,7 @@ class MBTaylorFormerConfig:
             raise ValueError("aligned is for several frames, got 1")
         if self.unshuffle not in (1, 2, 4):
             raise ValueError(f"unshuffle must be 1, 2 or 4, got {self.unshuffle}")
+        # what the blocks compute, and what leaves the network
         if self.norm not in ("deviation", "layer"):
             raise ValueError(f"norm must be deviation or layer, got {self.norm!r}")
         if not 0 <= self.convolutional <= 4:
@@ -401,6 +404,7 @@ class MBTaylorFormer(nn.Module):
     def __init__(self, config: MBTaylorFormerConfig) -> None:
         super().__init__()
         self.config, widths = config, config.widths
+        # down through four levels, and up through three with what the way down has kept
         colours = 3 * config.unshuffle**2
         self.stem = weight(
             widths[0], config.frames * colours, 3, 3, fan_in=9 * config.frames * colours
@@ -423,7 +427,8 @@ class MBTaylorFormer(nn.Module):
             stage(level, widths[max(level, 1)], config) for level in range(3)
         )
         self.refinement = stage(0, widths[1], config)
-        maps = OUTPUTS if config.haze else 4 if config.gain else 3
+        # the maps that become a picture: those of the haze model, or a gain beside the colours
+        maps = OUTPUTS if config.haze else 3 + config.gain
         self.head = weight(
             maps * config.unshuffle**2, widths[1], 3, 3, fan_in=9 * widths[1]
         )

@@ -397,6 +397,7 @@ class VsrTransformer(nn.Module):
     def forward(self, clips: Tensor) -> Tensor:
         count, frames = clips.shape[:2]
         self.check_size(frames, *clips.shape[-2:])
+        # features of each frame, with its place in space and time
         pictures = (
             clips.transpose(0, 1)
             .flatten(0, 1)
@@ -411,6 +412,7 @@ class VsrTransformer(nn.Module):
                 for features, wave in zip(maps.split(count), positions, strict=True)
             ]
         )
+        # blocks of attention over all frames, then of convolution along the motion
         flows = self.flows(pictures, count) if self.config.alignment else None
         for depth in range(self.config.blocks):
             block = self.block(depth)

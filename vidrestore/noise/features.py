@@ -81,6 +81,7 @@ class _Blocks:
 def _features(
     frame: Planes, index: int, aligned: Aligned, frames: list[Planes]
 ) -> Array | None:
+    """Return the features of a plane, a row a kind of measurement; None if it is too small for a block."""
     plane = frame[index]
     if min(plane.shape) < BLOCK_SIDE:
         return None

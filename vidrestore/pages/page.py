@@ -98,6 +98,7 @@ def _in_script(text: str) -> str:
 
 
 def _table(result: Result) -> str:
+    """Return the HTML of the table of a result's figures, without columns that say nothing."""
     # headings, with the reference of each metric
     units = [METRIC_UNITS.get(metric, metric) for metric in result.metrics]
     heads = [
@@ -175,6 +176,7 @@ def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
 def _comparison(
     result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]
 ) -> str:
+    """Return the HTML of one comparison: a slider, and beside it the clean picture and the errors."""
     # the two pictures of the slider
     before = _middle(comparison.source)
     after = _middle(comparison.restored)

@@ -158,6 +158,7 @@ def _sample(
     videos: tuple[VideoInfo, VideoInfo],
     task: str,
 ) -> Moment:
+    """Return the noise, flicker and a picture before and after of the frames from `start` on."""
     # noise and flicker of luma, of both
     noise = []
     planes = []

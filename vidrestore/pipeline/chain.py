@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Generic, TypeVar
 
 from vidrestore.cores import MEMBER, Crew, Deal, one_thread, use_one_thread
@@ -135,6 +135,7 @@ def _produce(
     meter: Meter | None,
     crew: Crew | None,
 ) -> None:
+    """Put the items into a queue until it is closed, in a thread; then close them and pass an error on."""
     error: BaseException | None = None
     HERE.flag, HERE.meter, MEMBER.crew = queue.closed, meter, crew
     use_one_thread()
@@ -155,9 +156,9 @@ def _produce(
 def at_once(
     work: Callable[[T], R], items: Iterable[T], most: int, workers: int
 ) -> Generator[R]:
-    """`map` of `work` by workers of its own, `most` items at once: results in the order of `items`, which are
-    read at most `most` + 1 ahead of the results. `work` runs in a worker, which can deal parts of it to the
-    others (`cores.dealt`), as can what makes the items.
+    """`map` of `work` by `workers`, `most` items at once: results in the order of `items`, which are read at
+    most `most` + 1 ahead of the results. `work` runs in a worker, which can deal parts of it to the others
+    (`cores.dealt`), as can what makes the items. The workers are its own, or those that files share.
     """
     pending, stop, trim, trimmed = (
         deque[Future[R]](),
@@ -165,8 +166,8 @@ def at_once(
         find_trim(),
         time.monotonic(),
     )
-    deal = Deal(work, most, stop, HERE.meter)
-    with one_thread(), Crew(workers) as crew:
+    deal = Deal(work, most, stop, HERE.meter, is_of_clips=True)
+    with one_thread(), _crew_of(workers) as crew:
         crew.begin(deal)
         try:
             for item in _items_with(crew, items):
@@ -181,7 +182,16 @@ def at_once(
                 yield _result(pending.popleft())
         finally:
             stop.set()
+            crew.end(deal)
             close(items)
+
+
+def _crew_of(workers: int) -> AbstractContextManager[Crew]:
+    """Return the crew that this thread shares with others, if it has as many workers; else one of its own."""
+    crew = MEMBER.crew
+    if crew is not None and crew.is_shared and crew.count == workers:
+        return nullcontext(crew)
+    return Crew(workers)
 
 
 def _items_with(crew: Crew, items: Iterable[T]) -> Generator[T]:

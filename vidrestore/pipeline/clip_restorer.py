@@ -144,6 +144,16 @@ class ClipRestorer:
         clips, parts = self.conversion.at_once(self.threads)
         return AtOnce(max(1, clips), parts)
 
+    def memory_share(self, frames: int | None) -> float:
+        """Return the share that a video of so many frames takes of the memory for clips on the CPU; 1 if it
+        fills that, or gives every worker a clip.
+        """
+        if self.device.type != "cpu" or frames is None:
+            return 1.0
+        if frames > self.threads * self.length:
+            return 1.0
+        return min(1.0, self.conversion.memory_share(frames, self.threads))
+
     def _uploading(self, clips: Iterator[EdgedClip]) -> Generator[EdgedClip]:
         """Yield the clips, each on its way to the device while earlier ones are restored."""
         uploads = (

@@ -276,12 +276,20 @@ class PlaneConversion:
 
     def at_once(self, threads: int) -> AtOnce:
         """Return how many clips to restore at once while memory lasts; parts of them take little."""
+        clip = self._memory(self.restorer.facts.clip)
+        return AtOnce(min(threads, CLIPS_MEMORY // clip), threads)
+
+    def memory_share(self, frames: int, threads: int) -> float:
+        """Return the share of the memory for clips that all frames of a short video take."""
+        return self._memory(frames) / CLIPS_MEMORY
+
+    def _memory(self, frames: int) -> int:
+        """Return the bytes of frames while they are restored."""
         planes = (
             self.pixels.plane_size(plane, *self.size)
             for plane in range(self.pixels.plane_count)
         )
-        samples = self.restorer.facts.clip * sum(map(math.prod, planes))
-        return AtOnce(min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)), threads)
+        return COPIES * 4 * frames * sum(map(math.prod, planes))
 
     def restored(
         self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None
@@ -455,6 +463,16 @@ class RgbConversion:
             map(allowed, range(1, max(1, min(threads, room // part)) + 1)), key=at_work
         )
 
+    def memory_share(self, frames: int, threads: int) -> float:
+        """Return the share of the CPU's memory that the clips of a short video and their parts take."""
+        size, (clips, parts) = (
+            (self.video.height, self.video.width),
+            self.at_once(threads),
+        )
+        part = self.restorer.part_memory(*size)
+        clip = max(1, self.restorer.memory(*size) - part)
+        return (min(clips, frames) * clip + parts * part) / CPU_MEMORY
+
     def restored(
         self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None
     ) -> Iterable[Planes]:
@@ -466,6 +484,7 @@ class RgbConversion:
             first=clip.first,
             cache=self.cache,
         )
+        # a photograph that changes is restored without what its coder lost
         rgb, whole = self._rgb(samples), None
         if (
             self.restorer.facts.takes_loss
@@ -476,6 +495,7 @@ class RgbConversion:
             if 255 * float((restored - rgb[0]).abs().mean()) >= UNCHANGED:
                 whole = self._without_loss(samples)
                 rgb = self._rgb_of(whole)
+        # back to planes, several frames together on a device
         pictures = restore(rgb)
         start, step = keep[0], self._frames_at_once(self.scale)
         while batch := list(islice(pictures, step)):

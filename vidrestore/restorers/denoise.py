@@ -237,6 +237,7 @@ class DenoiseRestorer:
                 *parts, sigma, field.groups, self._transform(dtype)
             )
 
+        # the spectrum tells white noise from coarse, and how far the level was taken too high
         if field is not None and field.groups.shape[1] >= FRAMES:
             spectrum = spectrum_of(estimate, sigma)
             level = lower_level(spectrum) if luma is None else None
@@ -255,8 +256,11 @@ class DenoiseRestorer:
             if spectrum is not None and coarse is not None:
                 sigma, spectrum = coarse, spectrum * (sigma / coarse) ** 2
                 estimate = self.restored_plane(plane, sigma, positions, precision)
+        # the noise by brightness and spectrum, for the estimates that follow
         luma = None if luma is None else _resized(luma, plane.shape)
-        brightness = (estimate if luma is None else luma) if measured else None
+        brightness = None
+        if measured:
+            brightness = estimate if luma is None else luma
         whitener = None if spectrum is None else inverse_covariance(spectrum)
         noise = Noise(
             sigma, brightness, whitener, tuple(level / sigma for level in levels)
@@ -289,6 +293,7 @@ class DenoiseRestorer:
         takes their place. The others of their frames then change by more, since the gains are fitted to whole
         frames; not those of a colour difference in coarse noise, most of which is left in the estimate.
         """
+        # how many samples each group is fitted to
         preset = self._preset(plane)
         passes, count = preset.passes[colour], preset.grids
         samples = Sampling(

@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import chain, pairwise, product
+from itertools import chain, combinations, pairwise, product
 from typing import NamedTuple
 
 import torch
@@ -82,7 +82,7 @@ STRENGTH, WEAK_NOISE = 2e3, 1.6
 UNEVEN_STRENGTH = 0.5  # of that, if the result has more than few strays
 TILE, CACHED = 1024, 32  # side in pixels of what is deconvolved at once; frames
 LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
-# least correlations of kernels: of neighbouring frames to average, of like halves
+# least correlations of kernels: of neighbouring frames to average, of searches that agree; of like halves
 ALIKE, EVEN = 0.85, 0.94
 EVEN_SPREAD = 1.12  # largest ratio of the spreads of like halves
 # pixels at a window's edge; share of the light there from which a kernel is cut off
@@ -242,13 +242,13 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
     if not is_photo:
         return _shake_of_frame(pictures[-1], strength, Shake(softness))
-    stray, kernel, response = _search(pictures[-1], strength)
+    stray, kernel, response, is_alone = _search(pictures[-1], strength)
     if edge_share(kernel) > CUT_OFF and min(pictures[-1].shape[1:]) >= 2 * LEAST_SIDE:
         smaller = halved(pictures[-1])
         result = _search(smaller, strength)
         if result.strays < stray and edge_share(result.kernel) <= CUT_OFF:
             pictures.append(smaller)
-            stray, kernel, response = result
+            stray, kernel, response, is_alone = result
     if stray > MOST_STRAYS or spreads(kernel)[0] < LEAST_SPREAD:
         return Shake(softness, is_hopeless=stray > MOST_STRAYS)
     # kernels of the parts, if one for all isn't beyond doubt, and then at the picture's size
@@ -256,7 +256,7 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
         kernel[None, None],
         response.to_light(busiest(pictures.pop(), KERNEL_PIXELS)[0]),
     )
-    is_even = _is_even(light)
+    is_even = _is_even(light, least_pixels=0 if is_alone else 2 * PART**2)
     if stray > FEW_STRAYS:
         strength *= UNEVEN_STRENGTH
         parts = [max(1, round(side / PART)) for side in light.shape[1:]]
@@ -293,6 +293,7 @@ class KernelSearch(NamedTuple):
     strays: float
     kernel: Tensor
     response: Response
+    is_alone: bool = False  # doubtful, and other weights of sparsity gave other kernels
 
 
 def _search(picture: Tensor, strength: float) -> KernelSearch:
@@ -308,14 +309,27 @@ def _search(picture: Tensor, strength: float) -> KernelSearch:
         if best.strays <= FEW_STRAYS:
             break
     assert best is not None
-    for sparsity in SPARSITIES[1:]:
-        if best.strays > FEW_STRAYS:
-            best = min(
-                best,
-                _searched(part, best.response, strength, sparsity),
-                key=lambda one: one.strays,
-            )
-    return best
+    if best.strays <= FEW_STRAYS:
+        return best
+    others = [
+        _searched(part, best.response, strength, sparsity)
+        for sparsity in SPARSITIES[1:]
+    ]
+    return agreed([best, *others])
+
+
+def agreed(results: Sequence[KernelSearch]) -> KernelSearch:
+    """Return the result with the fewest strays of those whose kernel another one has as well.
+
+    Strays alone prefer short kernels, which change little. A wrong kernel depends on the weight of sparsity.
+    """
+    pairs = [
+        pair
+        for pair in combinations(results, 2)
+        if _shifted_likeness(pair[0].kernel, pair[1].kernel) >= ALIKE
+    ]
+    best = min(chain(*pairs) if pairs else results, key=lambda result: result.strays)
+    return best._replace(is_alone=not pairs)
 
 
 def _searched(
@@ -396,9 +410,9 @@ def edge_share(kernel: Tensor) -> float:
     return 1 - float(kernel[EDGE:-EDGE, EDGE:-EDGE].sum())
 
 
-def _is_even(light: Tensor) -> bool:
-    """Return True if both halves of `light` (3, H, W) have like kernels, or are too small to tell."""
-    if light[0].numel() < 2 * PART**2:
+def _is_even(light: Tensor, least_pixels: int) -> bool:
+    """Return True if both halves of `light` (3, H, W) have like kernels, or it has too few pixels to tell."""
+    if light[0].numel() < least_pixels:
         return True
     axis = 1 if light.shape[1] > light.shape[2] else 2
     length = light.shape[axis] * 5 // 8
@@ -412,11 +426,13 @@ def _is_even(light: Tensor) -> bool:
     shorter, longer = sorted((spreads(first)[0], spreads(second)[0]))
     if longer > EVEN_SPREAD * shorter:
         return False
+    return _shifted_likeness(first, second) >= EVEN
+
+
+def _shifted_likeness(first: Tensor, second: Tensor) -> float:
+    """Return the likeness of kernels (side, side) after the best shift by a pixel at most."""
     rolled = (second.roll(shift, (0, 1)) for shift in product((-1, 0, 1), repeat=2))
-    return (
-        max(_likeness(first[None, None], kernel[None, None]) for kernel in rolled)
-        >= EVEN
-    )
+    return max(_likeness(first[None, None], kernel[None, None]) for kernel in rolled)
 
 
 def refined(
@@ -457,6 +473,7 @@ def spans_of(length: int, count: int, margin: int) -> list[tuple[int, int]]:
 
 def undone(picture: Tensor, shake: Shake) -> Tensor:
     """Return a picture (3, H, W) deconvolved in parts that are blended, on the same device."""
+    # parts of the kernels' grid, each cut where the picture is large, with a margin to blend in
     assert shake.kernels is not None
     kernels = trimmed(shake.kernels)
     light, margin = shake.response.to_light(picture), kernels.shape[-1]
@@ -484,6 +501,7 @@ def undone(picture: Tensor, shake: Shake) -> Tensor:
             * sharp[:, top - highest : bottom - highest, left - first : right - first]
         )
         weights[:, top:bottom, left:right] += window
+    # ringing would be darker than anything around it
     sharp = torch.maximum(total / weights, DARKEST * least_around(light, margin // 2))
     return shake.response.from_light(sharp)
 
@@ -519,12 +537,10 @@ def strays(light: Tensor, kernel: Tensor, strength: float) -> float:
     stray = float(
         ((sharp < -STRAY) | ((sharp > 1 + STRAY) & (light < CLIPPED))).float().mean()
     )
+    # few strays are evidence enough for a picture that is rich in detail
     detail = float(ratios(luma_of(from_light(sharp))).max())
-    return (
-        stray
-        if detail <= (RICH_DETAIL if stray <= FEW_STRAYS else MOST_DETAIL)
-        else 1.0
-    )
+    most_detail = RICH_DETAIL if stray <= FEW_STRAYS else MOST_DETAIL
+    return stray if detail <= most_detail else 1.0
 
 
 def luma_of(picture: Tensor) -> Tensor:

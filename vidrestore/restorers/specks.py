@@ -257,6 +257,7 @@ class SpeckRestorer(TemporalRestorer):
         self.always = options.dust == "always"
 
     def look(self, clip: Tensor, place: int) -> SpeckLook:
+        """Return where the frame at `place` of a clip has specks, and the motion to its neighbours."""
         frame, neighbours = self._pictures(clip, place)
         luma, lumas = luma_of(frame), luma_of(neighbours)
         motion = motion_to(luma, lumas)
@@ -324,6 +325,7 @@ class SpeckRestorer(TemporalRestorer):
         )
 
     def restored(self, clip: Tensor, place: int, looks: dict[int, SpeckLook]) -> Tensor:
+        """Return the frame at `place` of a clip without its specks, filled from its neighbours."""
         if not self.is_dusty(place, len(clip), looks):
             return clip[place]
         frame, neighbours = self._pictures(clip, place)

@@ -167,6 +167,7 @@ class VsrRestorer:
     def _enlarged(
         self, network: VsrTransformer | VsrRecurrent, clip: Tensor, keep: Bounds
     ) -> Iterator[Tensor]:
+        """Yield the enlarged frames `keep` of a clip (T, 3, H, W), in tiles where memory asks for them."""
         if isinstance(network, VsrTransformer):
             work = partial(released_windows, network, keep)
             batch = (

@@ -105,6 +105,7 @@ def listen_on_loopback() -> None:
 
 
 def _connect() -> Any:
+    """Return the module ray, connected to the cluster of RAY_ADDRESS or a local one. Raises OptionError."""
     address = os.environ.get("RAY_ADDRESS", "")
     if not address:
         listen_on_loopback()

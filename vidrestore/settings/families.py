@@ -53,26 +53,26 @@ class Family:
 
 # The three kinds of training, for families here and in other packages.
 GROUPS = Training(  # groups of patches of planes, with noise or measured
-    "vidrestore.lab.training.config:DataConfig",
-    "vidrestore.lab.training.config:TrainingConfig",
+    "vidrestore.lab.run_config:DataConfig",
+    "vidrestore.lab.run_config:TrainingConfig",
     "vidrestore.lab.training.data.sources:group_data",
     "vidrestore.lab.training.objective:GroupObjective",
-    "vidrestore.lab.training.config:GroupSetConfig",
+    "vidrestore.lab.run_config:GroupSetConfig",
 )
 # degraded RGB pictures, or short clips of which the middle frame is restored
 PICTURES = Training(
-    "vidrestore.lab.training.config:PairDataConfig",
-    "vidrestore.lab.training.config:PairTrainingConfig",
+    "vidrestore.lab.run_config:PairDataConfig",
+    "vidrestore.lab.run_config:PairTrainingConfig",
     "vidrestore.lab.training.data.sources:pair_data",
     "vidrestore.lab.training.objective:PairObjective",
-    "vidrestore.lab.training.config:PairSetConfig",
+    "vidrestore.lab.run_config:PairSetConfig",
 )
 CLIPS = Training(  # RGB clips downscaled by four
-    "vidrestore.lab.training.config:ClipDataConfig",
-    "vidrestore.lab.training.config:ClipTrainingConfig",
+    "vidrestore.lab.run_config:ClipDataConfig",
+    "vidrestore.lab.run_config:ClipTrainingConfig",
     "vidrestore.lab.training.data.sources:clip_data",
     "vidrestore.lab.training.objective:ClipObjective",
-    "vidrestore.lab.training.config:ClipSetConfig",
+    "vidrestore.lab.run_config:ClipSetConfig",
 )
 # restorers of any network that maps pictures to pictures, by task
 PICTURE_RESTORERS = {

@@ -89,6 +89,7 @@ _ALL = (
           vidrestore derain *.mp4 -o dry/
         """,
         degradations=("rain",),
+        amplifies_loss=True,
     ),
     Task(
         "desnow",

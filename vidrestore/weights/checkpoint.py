@@ -128,6 +128,7 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
 
 
 def _card_of(path: Path, stream: Any, sha256: str | None) -> Card:
+    """Return the card of an opened file, its values checked. Raises CheckpointError."""
     metadata = stream.metadata() or {}
     # what every file has, and a limit on what a stranger's may have
     if missing := [key for key in ("family", "config", "task") if key not in metadata]:
@@ -323,6 +324,7 @@ def _dtype(tensor: Tensor) -> str:
 def _stored_tensors(
     network: nn.Module, path: Path, half: bool, eight_bit_from: int | None
 ) -> dict[str, Tensor]:
+    """Return a network's tensors as they are stored, narrow or in 8 bits. Raises CheckpointError."""
     import torch
 
     # narrow, or in 8 bits, where that is asked for

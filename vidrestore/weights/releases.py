@@ -187,6 +187,10 @@ def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Ten
     """Return the parts of one tensor, concatenated; in blocks with branches as an axis."""
     # a convolution of one pixel is a matrix, branches are an axis
     parts = [part[..., 0, 0] if part.shape[2:] == (1, 1) else part for part in parts]
+    shapes = [list(part.shape) for part in parts]
+    if any(shape[1:] != shapes[0][1:] for shape in shapes):
+        found = ", ".join(map(str, shapes))
+        raise ValueError(f"{name}: its parts can't be joined, their shapes are {found}")
     if name.endswith("fusion.excite"):
         return torch.stack(parts)
     if ".blocks." in name and not name.endswith(

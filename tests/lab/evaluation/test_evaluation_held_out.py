@@ -18,7 +18,7 @@ from training_runs import SENSING, clip_run, pair_run, tiny_run
 from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError
 from vidrestore.lab.evaluation import evaluate
 from vidrestore.lab.evaluation.held_out import agree, held_out_rows, recipe_of
-from vidrestore.lab.training.config import RunConfig, read_config
+from vidrestore.lab.run_config import RunConfig, read_config
 from vidrestore.lab.training.data import sources
 from vidrestore.lab.training.loop import train
 from vidrestore.weights import build_network, load_model, read_card, write_manifest
@@ -116,7 +116,7 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     (row,) = result["rows"]
     assert row["on"] == "held-out groups, sigma 20" and row["weights"] == "tiny"
     assert f"{row['measured']['psnr']:.2f}" in printed
-    (line,) = csv.DictReader((tmp_path / "found.csv").open())
+    (line,) = csv.DictReader((tmp_path / "found.csv").read_text().splitlines())
     assert float(line["psnr"]) == row["measured"]["psnr"]
     assert float(line["psnr_manifest"]) == row["reference"]["psnr"]
 

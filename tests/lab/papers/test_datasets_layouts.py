@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 from dataset_folders import write
 
+from vidrestore.errors import DatasetError
 from vidrestore.lab.papers.datasets import find
 
 SHOT = "SIDD_Medium_Srgb/Data/0001_001_S6_00100_00060_3200_L"
@@ -212,6 +213,20 @@ def test_degraded_pictures_are_paired_with_their_clean_ones(
     }
     assert (len(result), result.name, result.split) == (len(files), name, split)
     assert all(pair.degraded.is_file() and pair.clean.is_file() for pair in result)
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("sots-indoor", ["ITS/{hazy/1_1_0.90179,clear/1}.png"]),
+        ("sots-indoor", ["{hazy/1_1_0.90179,clear/1}.png"]),
+        ("sots-outdoor", ["OTS/{hazy/0005_1_0.2,clear/0005}.jpg"]),
+    ],
+)
+def test_a_training_set_of_haze_is_not_its_test_set(tmp_path, name, files):
+    write(tmp_path, *(file for pair in files for file in both(pair)))
+    with pytest.raises(DatasetError, match="no RESIDE's (in|out)door test set"):
+        find(name, tmp_path, "test")
 
 
 @pytest.mark.parametrize("row", CLIPS, ids=numbered(CLIPS))

@@ -20,7 +20,7 @@ from vidrestore.lab.papers.training_groups import (
     divided,
     set_groups,
 )
-from vidrestore.lab.training.config import read_config
+from vidrestore.lab.run_config import read_config
 from vidrestore.lab.training.data.sources import Reading
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.weights import read_card

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from vidrestore.lab import run_config
 from vidrestore.lab.papers.tables import table_names
-from vidrestore.lab.training import config
 from vidrestore.models.dust import DustConfig
 from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig
 from vidrestore.models.vsr_transformer import VsrConfig
@@ -23,12 +23,16 @@ ROWS = re.findall(
 )
 RECIPES = {path.stem for path in PAGE.parent.rglob("*.toml")}
 DATA = (
-    config.DataConfig,
-    config.PairSetConfig,
-    config.ClipSetConfig,
-    config.GroupSetConfig,
+    run_config.DataConfig,
+    run_config.PairSetConfig,
+    run_config.ClipSetConfig,
+    run_config.GroupSetConfig,
 )
-TRAINING = (config.TrainingConfig, config.PairTrainingConfig, config.ClipTrainingConfig)
+TRAINING = (
+    run_config.TrainingConfig,
+    run_config.PairTrainingConfig,
+    run_config.ClipTrainingConfig,
+)
 SETTINGS = {
     "model": (DustConfig, MBTaylorFormerConfig, VsrConfig),
     "data": DATA,

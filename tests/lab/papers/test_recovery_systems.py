@@ -22,8 +22,8 @@ from training_runs import RecordedEvents, tiny_run
 
 import vidrestore
 from vidrestore.errors import ConfigError
+from vidrestore.lab.run_config import read_config
 from vidrestore.lab.training import loop
-from vidrestore.lab.training.config import read_config
 from vidrestore.lab.training.data import sources
 from vidrestore.lab.training.loop import train
 from vidrestore.lab.training.objective import objective_of

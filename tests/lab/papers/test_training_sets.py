@@ -27,7 +27,7 @@ from vidrestore.lab.papers.training_sets import (
     random_set_pair,
     whole_pictures,
 )
-from vidrestore.lab.training.config import (
+from vidrestore.lab.run_config import (
     ClipSetConfig,
     PairTrainingConfig,
     read_config,
@@ -148,6 +148,17 @@ def test_held_out_pictures_are_all_whole_ones_of_the_sets_in_validation(tmp_path
         )
     )
     assert make_data(few, None)[1].counts == {"rain13k train": 2}
+
+
+def test_a_training_set_is_never_read_as_the_test_set_that_is_missing_beside_it(
+    tmp_path,
+):
+    """Both are `input` and `target` in a folder that is named itself."""
+    data = {"folder": "sets/Rain13K/train"}
+    config = read_config(configured(tmp_path, "pairs", data=data))
+    message = r"0\.png: would be trained on as rain13k and judged on as rain100l; name"
+    with pytest.raises(DatasetError, match=message):
+        make_data(config, None)
 
 
 def test_without_validation_sets_a_few_of_the_training_pictures_are_held_out(tmp_path):

@@ -176,7 +176,7 @@ def test_any_reader_of_safetensors_reads_the_file(video, exact, tmp_path):
     with safe_open(tmp_path / "m.safetensors", "np") as stream:
         metadata = stream.metadata()
         np.testing.assert_array_equal(stream.get_slice("pts")[2:4], [80, 120])
-    texts = ("format", "version", "job")
+    texts = ("format", "version", "job", "crc32")
     values = {
         key: json.loads(value) for key, value in metadata.items() if key not in texts
     }
@@ -459,13 +459,24 @@ def test_times_that_no_container_holds_are_refused(name, value, measured, exact)
     refused(measured, MediaError, "has impossible times", model=str(exact))
 
 
+def test_a_file_with_one_wrong_byte_is_refused_and_is_not_finished(
+    measured, video, exact
+):
+    content = bytearray(measured.read_bytes())
+    content[len(content) // 2] ^= 1
+    measured.write_bytes(content)
+    refused(measured, MediaError, "were damaged or changed.*copy it", model=str(exact))
+    with pytest.raises(OutputExistsError):
+        vidrestore.sense(video, measured, model=str(exact))
+
+
 def test_nan_and_infinite_values_are_refused(measured, exact):
-    edited(
-        measured,
-        lambda metadata, tensors: tensors["measurements"].__setitem__(
-            (1, 2, 3), np.nan
-        ),
-    )
+    def changed(metadata: dict[str, str], tensors: dict[str, Any]) -> None:
+        tensors["measurements"][1, 2, 3] = np.nan
+        # as of software that changes values on purpose
+        del metadata["crc32"]
+
+    edited(measured, changed)
     refused(measured, VidRestoreError, "NaN or infinity", model=str(exact))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from training_runs import tiny_run
 
-from vidrestore.lab.training.config import RunConfig
+from vidrestore.lab.run_config import RunConfig
 from vidrestore.lab.training.data import sources
 from vidrestore.lab.training.loop import train
 

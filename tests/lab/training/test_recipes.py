@@ -17,7 +17,7 @@ from sample_pictures import write_frame, write_rgb
 from sample_videos import write_video
 from training_runs import RELEASED, SMALL, TAYLOR
 
-from vidrestore.lab.training.config import RunConfig, SetConfig, read_config
+from vidrestore.lab.run_config import RunConfig, SetConfig, read_config
 from vidrestore.lab.training.data import sources
 from vidrestore.weights import read_card
 

@@ -14,7 +14,7 @@ from training_runs import FLOW, RELEASED, SMALL, RecordedEvents, clip_run
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.lab.degrade import gaussian_blurred
-from vidrestore.lab.training.config import ClipTrainingConfig
+from vidrestore.lab.run_config import ClipTrainingConfig
 from vidrestore.lab.training.data.super_resolution import (
     downscale_bicubically,
     downscale_practically,

@@ -8,7 +8,7 @@ import pytest
 from training_runs import CLIPS, CONFIG, PAIRS, tiny_run, write_config
 
 from vidrestore.errors import ConfigError, OptionError, VidRestoreError
-from vidrestore.lab.training.config import (
+from vidrestore.lab.run_config import (
     DataConfig,
     PairDataConfig,
     TrainingConfig,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vidrestore.lab.training.config import DataConfig
+from vidrestore.lab.run_config import DataConfig
 from vidrestore.lab.training.data.footage import Window
 from vidrestore.lab.training.data.patch_groups import (
     SIGMA_RATIO,

@@ -24,8 +24,8 @@ from training_runs import (
 )
 
 from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.lab.run_config import TrainingConfig, read_config
 from vidrestore.lab.training import loop
-from vidrestore.lab.training.config import TrainingConfig, read_config
 from vidrestore.lab.training.data.batches import WorkerError
 from vidrestore.lab.training.dry_run import rehearse
 from vidrestore.lab.training.learner import learning_rate

@@ -20,7 +20,7 @@ from training_runs import SIDE, RecordedEvents, pair_run
 
 from vidrestore.errors import ConfigError
 from vidrestore.lab.degrade import DEGRADATIONS, average_exposures
-from vidrestore.lab.training.config import PairDataConfig, PairTrainingConfig
+from vidrestore.lab.run_config import PairDataConfig, PairTrainingConfig
 from vidrestore.lab.training.data import pairs
 from vidrestore.lab.training.data.footage import Footage, shot_of
 from vidrestore.lab.training.data.pairs import (

@@ -9,7 +9,7 @@ import torch
 from training_runs import SIDE, clip_run, pair_run
 
 from vidrestore.errors import ConfigError
-from vidrestore.lab.training.config import ClipDataConfig
+from vidrestore.lab.run_config import ClipDataConfig
 from vidrestore.lab.training.data.footage import shot_of
 from vidrestore.lab.training.data.planes import Planes, View
 from vidrestore.lab.training.data.sources import make_data

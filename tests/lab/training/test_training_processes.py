@@ -19,7 +19,7 @@ from torch import distributed
 from training_runs import SMALL_VALIDATION, tiny_run, write_clips, write_config
 
 from vidrestore.errors import ConfigError
-from vidrestore.lab.training.config import TrainingConfig
+from vidrestore.lab.run_config import TrainingConfig
 from vidrestore.lab.training.data.batches import Share
 from vidrestore.lab.training.loop import Run, train
 from vidrestore.lab.training.objective import batch_loss
@@ -204,7 +204,7 @@ import errno, os, sys
 from pathlib import Path
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.lab.training.data import sources
-from vidrestore.lab.training.config import read_config
+from vidrestore.lab.run_config import read_config
 from vidrestore.lab.training.loop import Run, train
 import torch
 

@@ -25,7 +25,7 @@ from vidrestore.lab.training.run_records import (
     thinned,
     training_plot,
 )
-from vidrestore.lab.training.training_events import (
+from vidrestore.lab.training_events import (
     Began,
     Event,
     Reached,
@@ -113,18 +113,20 @@ def test_lines_that_are_none_of_ours_end_the_log(tmp_path, rubbish):
 )
 def test_a_log_that_can_not_be_written_is_named(tmp_path):
     log = begun(tmp_path / "log.jsonl", 0)
-    log._stream = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
-    with pytest.raises(
-        CheckpointError,
-        match="log.jsonl: can't be written .No space left on device.; free some space",
-    ):
-        log(stepped(1))
+    log.close()
+    message = "log.jsonl: can't be written .No space left on device.; free some space"
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        log._stream = full
+        with pytest.raises(CheckpointError, match=message):
+            log(stepped(1))
     with pytest.raises(CheckpointError, match="can't be written"):
         begun(tmp_path, 0)
 
 
 def test_the_table_has_the_values_of_the_log_and_is_cut_like_it(trained, tmp_path):
-    table = list(csv.DictReader((trained.folder / "tiny.log.csv").open()))
+    table = list(
+        csv.DictReader((trained.folder / "tiny.log.csv").read_text().splitlines())
+    )
     log = lines(trained.folder / "tiny.log.jsonl")
     assert [{name: float(cell) for name, cell in row.items()} for row in table] == log
     path = tmp_path / "log.csv"

@@ -20,7 +20,7 @@ from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.files.stopping import STOPS, delayed_signals
 from vidrestore.lab.training import loop
 from vidrestore.lab.training.loop import Run, train
-from vidrestore.lab.training.training_events import Began, Event, Interrupted, Validated
+from vidrestore.lab.training_events import Began, Event, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vidrestore.lab.training.config import TrainingConfig
+from vidrestore.lab.run_config import TrainingConfig
 from vidrestore.lab.training.learner import Plateau, learning_rate
 
 

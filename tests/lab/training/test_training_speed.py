@@ -12,7 +12,7 @@ from training_runs import RELEASED, SENSING, clip_run, pair_run, tiny_run
 
 from vidrestore.errors import ConfigError
 from vidrestore.lab.commands import train_commands
-from vidrestore.lab.training.config import RunConfig
+from vidrestore.lab.run_config import RunConfig
 from vidrestore.lab.training.data.batches import Share, on_device
 from vidrestore.lab.training.loop import Run, train
 from vidrestore.lab.training.parallel import ProcessGroup

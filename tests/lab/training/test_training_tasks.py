@@ -11,7 +11,7 @@ from training_runs import SIDE, RecordedEvents, pair_run
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.lab.degrade import BATCHED, DEGRADATIONS
-from vidrestore.lab.training.config import PairDataConfig, PairTrainingConfig
+from vidrestore.lab.run_config import PairDataConfig, PairTrainingConfig
 from vidrestore.lab.training.data.footage import shot_of
 from vidrestore.lab.training.data.pairs import HeldOutPairs, PairSource, held_out_pairs
 from vidrestore.lab.training.loop import Run, train

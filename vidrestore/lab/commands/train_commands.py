@@ -15,7 +15,7 @@ from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.progress import Bar, PlainLines, display
 from vidrestore.cli.terminal import as_options, print_line, show
 from vidrestore.event_log import length_of_time
-from vidrestore.lab.training.training_events import (
+from vidrestore.lab.training_events import (
     Began,
     Event,
     Interrupted,
@@ -27,7 +27,7 @@ from vidrestore.lab.training.training_events import (
 )
 
 if TYPE_CHECKING:
-    from vidrestore.lab.training.config import RunConfig
+    from vidrestore.lab.run_config import RunConfig
     from vidrestore.lab.training.data.sources import Reading
 
 
@@ -161,7 +161,7 @@ def train(
             on_event(Reached("load"))  # torch, which takes seconds
         import torch
 
-        from vidrestore.lab.training.config import config_toml, read_config
+        from vidrestore.lab.run_config import config_toml, read_config
         from vidrestore.lab.training.loop import train as run
         from vidrestore.lab.training.networks import with_full_model
 

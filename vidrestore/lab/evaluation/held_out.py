@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.lab.training.config import (
+from vidrestore.lab.run_config import (
     RunConfig,
     SetConfig,
     parse_config,
@@ -16,7 +16,7 @@ from vidrestore.lab.training.config import (
 from vidrestore.lab.training.data.footage import CLIP_SUFFIXES, find_footage
 from vidrestore.lab.training.data.sources import make_data
 from vidrestore.lab.training.objective import objective_of
-from vidrestore.lab.training.training_events import rounded_metrics
+from vidrestore.lab.training_events import rounded_metrics
 from vidrestore.pages.results import Result, Row, Values, Verdict
 from vidrestore.restorers.task_weights import ANY_TASK
 from vidrestore.weights import Model, load_model, read_manifest, weights_folder

@@ -111,7 +111,10 @@ def _patches_form(
     heads = config.heads if family == "dust" else 1
     name = {1: family, MULTI_HEAD: "mh-dust"}.get(heads, f"mh{heads}-dust")
     name += "-f" * getattr(config, "correlation", False)
-    name += "" if getattr(config, "normalise", True) else "-not-normalised"
+    # Algorithm 1 is printed without the normalisation that networks are printed with
+    printed_normal = family != "algorithm1"
+    if getattr(config, "normalise", printed_normal) != printed_normal:
+        name += "-not-normalised" if printed_normal else "-normalised"
     # then what is ours, which gets a name of its own
     ours = {}
     if any_sigma:

@@ -125,10 +125,13 @@ def recover(
     lambda1: float = 0.1,
     lambda2: float = 0.4,
     c: float = 1.0,
-    normalise: bool = True,
+    normalise: bool = False,
     linear: type[Linear] = PlainLinear,
 ) -> Tensor:
-    """Recover signals (..., T, N) from measurements (..., T, M) = s A^T; A is (M, N), D is (N, K)."""
+    """Recover signals (..., T, N) from measurements (..., T, M) = s A^T; A is (M, N), D is (N, K).
+
+    With `normalise` the tokens of the attention are normalised, as DUST's are; else line 5 is as printed.
+    """
     # A D and its transpose, so that the dictionary is applied once a step
     attention = normalised_attention if normalise else weighted_attention
     projected = sensing @ dictionary
@@ -148,8 +151,8 @@ def recover(
 
 @dataclass(frozen=True)
 class Algorithm1Config:
-    """Sizes as in `DustConfig`; `lambda1` on the 0-255 scale; without `normalise` the weighted softmax of
-    line 5. Raises ValueError for impossible values.
+    """Sizes as in `DustConfig`; `lambda1` on the 0-255 scale; the softmax of line 5, or with `normalise` that
+    of tokens normalised as DUST's. Raises ValueError for impossible values.
     """
 
     patch: int = 16
@@ -158,7 +161,7 @@ class Algorithm1Config:
     measurements: int | None = None
     lambda1: float = 0.1
     lambda2: float = 0.4
-    normalise: bool = True
+    normalise: bool = False
 
     def __post_init__(self) -> None:
         check_sizes(self.patch, self.atoms, self.iterations)

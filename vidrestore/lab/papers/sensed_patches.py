@@ -161,9 +161,9 @@ def gray_video(
     sequence: FrameSequence, lines: int, most_frames: int = VIDEO_FRAMES
 ) -> Tensor:
     """Return the first frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0. Raises
-    # few frames in gray, as small as the paper has them
     DatasetError if the frames are smaller than a patch.
     """
+    # few frames in gray, as small as the paper has them
     frames = stacked(
         map(grey, islice(clean_frames(sequence), most_frames)), sequence.name
     )
@@ -194,6 +194,7 @@ def _measure_video(
     column: str,
     show: bool,
 ) -> ClipMetrics:
+    """Return the metrics of a system on a clip (T, H, W) as a column of the table sets it."""
     # the noise follows from the names, so that every system sees the same
     setting = setting_of(table, column)
     seed = seed_of(part.name, clip, f"sigma {setting.sigma:g}")

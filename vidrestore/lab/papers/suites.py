@@ -282,6 +282,7 @@ def _measured(
     protocol: Protocol,
     on_progress: OnProgress,
 ) -> Iterator[ClipMetrics]:
+    """Yield the metrics of each clip of a part of a table, and report the clips as they come."""
     set_systems = [system for system in systems if system.test_set in ("", part.name)]
     # only some datasets say which frames are measured
     more = (

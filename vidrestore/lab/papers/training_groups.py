@@ -24,7 +24,7 @@ from vidrestore.lab.papers.dataset_files import FrameSequence
 from vidrestore.lab.papers.datasets import datasets, find
 from vidrestore.lab.papers.sensed_patches import gray_video
 from vidrestore.lab.papers.training_sets import THREADS
-from vidrestore.lab.training.config import GroupSetConfig, RunConfig, TrainingConfig
+from vidrestore.lab.run_config import GroupSetConfig, RunConfig, TrainingConfig
 from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.sources import Reading
 from vidrestore.models.grouping import GroupNetwork

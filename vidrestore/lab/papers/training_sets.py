@@ -24,7 +24,7 @@ from vidrestore.lab.papers.dataset_files import (
 )
 from vidrestore.lab.papers.datasets import find
 from vidrestore.lab.papers.rgb_protocols import picture_psnr
-from vidrestore.lab.training.config import ClipSetConfig, PairSetConfig, SetConfig
+from vidrestore.lab.run_config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.lab.training.data.batches import WHOLE_BATCH, BatchSource, Share
 from vidrestore.lab.training.data.footage import back_and_forth
 from vidrestore.lab.training.data.pairs import (
@@ -85,9 +85,30 @@ def set_data(
             partial(random_set_clip, training, config), seed
         ), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
+    _check_separate(config, training, validation)
     source = SetSource(partial(random_set_pair, training, config.crop), seed)
     most = config.validation_pictures if config.validation else count
     return source, whole_pictures(validation, task, most)
+
+
+def _check_separate(
+    config: SetConfig, training: PairedImages, validation: Sequence[PairedImages]
+) -> None:
+    """Raise DatasetError for a test set that would be read from the pictures of the training set, as if its
+    own were missing.
+    """
+    trained = {training.root / degraded for degraded, _ in training.files}
+    for pictures in validation:
+        # the training set may be named itself
+        if (pictures.name, pictures.split) == (config.dataset, config.split):
+            continue
+        shared = trained & {pictures.root / degraded for degraded, _ in pictures.files}
+        if shared:
+            raise DatasetError(
+                f"{min(shared)}: would be trained on as {config.dataset} and judged on as {pictures.name}; "
+                "name the folder that holds both sets, each in a folder of its own, or other sets with "
+                "`data.validation`"
+            )
 
 
 def whole_pictures(

@@ -8,7 +8,7 @@ fixed size comes first and is filled in last):
     pts           (F,) I64: start of each frame, in ticks of `video.time_base`
     durations     (F,) I64: its length in ticks, 0 if the source has none
 
-and metadata, each value a JSON text but for `format` and `version`:
+and metadata, each value a JSON text but for `format`, `version`, `job` and `crc32`:
 
     format        "vidrestore measurements"
     version       "1"; readers refuse any other
@@ -23,6 +23,8 @@ and metadata, each value a JSON text but for `format` and `version`:
     left_out      kinds of other streams in the source ("audio", ...)
     video         size, pixel format, codec, time base, rates, aspect, rotation, colour,
                   as in `pixels.frames.VideoInfo`; fractions are texts
+    job           the digest of what was asked for, by which the file is known as finished
+    crc32         of the bytes of `measurements` as stored, in hexadecimal; files without it aren't checked
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import zlib
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,6 +60,7 @@ from vidrestore.settings.checking import Checked, checked
 FORMAT, FORMAT_VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
 _HEADER_FRAMES = 10**12  # room in the header for any number of frames below
+_CHECKED_FRAMES = 8  # frames in memory while the checksum is compared
 # most ticks and seconds (270 years) of times
 _MOST_TICKS, _MOST_TIME = 1 << 62, 1 << 33
 _TYPES: dict[str, np.dtype[Any]] = {
@@ -256,6 +260,7 @@ class MeasurementWriter:
         self.overwrite = overwrite
         self.job = job
         self.dtype = "F16" if half else "F32"
+        self._crc32 = 0
         self.pts = array("q")
         self.durations = array("q")
         # room for the header, whose length depends on the number of frames
@@ -297,9 +302,11 @@ class MeasurementWriter:
                 f"measurements of shape {measurements.shape}, but {expected} were expected"
             )
         try:
-            self._file.write(measurements.astype(_TYPES[self.dtype]).tobytes())
+            values = measurements.astype(_TYPES[self.dtype]).tobytes()
+            self._file.write(values)
         except OSError as error:
             raise write_problem(self.output, error) from error
+        self._crc32 = zlib.crc32(values, self._crc32)
         self.pts.append(pts)
         self.durations.append(duration)
 
@@ -329,7 +336,8 @@ class MeasurementWriter:
             "durations": ("I64", [frames]),
         }
         entries: dict[str, Any] = {
-            "__metadata__": self.measured.to_metadata() | {"job": self.job}
+            "__metadata__": self.measured.to_metadata()
+            | {"job": self.job, "crc32": f"{self._crc32:08x}"}
         }
         offset = 0
         for name, (dtype, shape) in shapes.items():
@@ -367,6 +375,7 @@ class MeasurementReader:
             try:
                 self.measured = Measured.from_metadata(metadata)
                 self.job = metadata.get("job")
+                self._crc32 = metadata.get("crc32")
                 self._check_tensors(stream)
             except (KeyError, TypeError, ValueError, MediaError) as error:
                 reason = f"{type(error).__name__}: {error}"
@@ -390,6 +399,19 @@ class MeasurementReader:
                 first:stop
             ]
         return measurements
+
+    def check(self) -> None:
+        """Read all measurements once. Raises MediaError if they are not those that were written."""
+        crc32 = 0
+        for first in range(0, self.frames if self._crc32 else 0, _CHECKED_FRAMES):
+            stop = min(first + _CHECKED_FRAMES, self.frames)
+            crc32 = zlib.crc32(self.clip(first, stop).tobytes(), crc32)
+        if self._crc32 and f"{crc32:08x}" != self._crc32:
+            raise MediaError(
+                f"{self.path}: its measurements were damaged or changed: their CRC-32 is {crc32:08x}, but "
+                f"its metadata says {self._crc32:.40}; copy it again, measure the video again, or remove "
+                "crc32 from the metadata if they were changed on purpose"
+            )
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:

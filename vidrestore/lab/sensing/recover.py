@@ -108,6 +108,7 @@ def recover(
         emit(Warned(source, f"{target}: {problem}; it is made again"))
         options = replace(options, overwrite=True)
     target.check(Source(source), overwrite=options.overwrite)
+    reader.check()
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
     return _recover(reader, target, info, encoder, model, options, emit, request)
 
@@ -146,6 +147,7 @@ def _recover(
     emit: Listener,
     request: str,
 ) -> Summary:
+    """Recover the frames of a measurements file, write the output and return its summary."""
     began = time.monotonic()
     # what is planned, and how the output is marked
     details = {

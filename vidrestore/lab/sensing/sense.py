@@ -94,6 +94,7 @@ def sense(
         with suppress(MediaError):  # another file
             earlier = MeasurementReader(output)
             if earlier.job == job:
+                earlier.check()
                 remove_partials(Path(output))
                 emit(
                     summary := Summary(source, output, earlier.frames, 0.0, before=True)
@@ -166,6 +167,7 @@ def _sense(
     emit: Listener,
     job: str,
 ) -> Summary:
+    """Measure the frames of a video, write the measurements file and return its summary."""
     # the header, by which the measurements can be recovered
     network = cast(GroupNetwork, model.network)
     info = reader.info

@@ -21,7 +21,7 @@ from vidrestore.errors import BusyError, CheckpointError, ConfigError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.locks import locked
 from vidrestore.files.regular import Count, check_pickled, stored
-from vidrestore.lab.training.config import RunConfig
+from vidrestore.lab.run_config import RunConfig
 from vidrestore.settings.checking import converted
 
 _BEST = stored(step=Count, psnr=float, weights=dict) | None

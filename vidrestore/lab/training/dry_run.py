@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from vidrestore.jobs.frame_progress import peak_memory
-from vidrestore.lab.training.config import RunConfig
+from vidrestore.lab.run_config import RunConfig
 from vidrestore.lab.training.data.batches import on_device, worker_errors
 from vidrestore.lab.training.data.pairs import HeldOutPictures
 from vidrestore.lab.training.data.sources import IN_MEMORY, Reading, make_data

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vidrestore.lab.training.config import Schedule
+from vidrestore.lab.run_config import Schedule
 from vidrestore.lab.training.networks import recompute_activations
 from vidrestore.lab.training.objective import Objective
 from vidrestore.lab.training.parallel import ProcessGroup
-from vidrestore.lab.training.training_events import Metrics, rounded_metrics
+from vidrestore.lab.training_events import Metrics, rounded_metrics
 
 LAG = 2  # steps that a GPU may be behind
 WARMUP = 200  # steps, unless a number is set

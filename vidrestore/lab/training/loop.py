@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import delayed_signals
+from vidrestore.lab.run_config import RunConfig
 from vidrestore.lab.training.checkpoints import (
     check_alike,
     check_same,
@@ -29,7 +30,6 @@ from vidrestore.lab.training.checkpoints import (
     run_lock,
     write_checkpoint,
 )
-from vidrestore.lab.training.config import RunConfig
 from vidrestore.lab.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.lab.training.data.pairs import HeldOutPictures
 from vidrestore.lab.training.data.sources import IN_MEMORY, Reading, make_data
@@ -45,7 +45,7 @@ from vidrestore.lab.training.networks import (
 from vidrestore.lab.training.objective import objective_of
 from vidrestore.lab.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.lab.training.run_records import recording
-from vidrestore.lab.training.training_events import (
+from vidrestore.lab.training_events import (
     Began,
     Interrupted,
     Listener,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.lab.training.config import RunConfig, config_toml
+from vidrestore.lab.run_config import RunConfig, config_toml
 from vidrestore.lab.training.objective import Objective
 from vidrestore.models.deform_conv import DeformableEmbedding
 from vidrestore.models.mb_taylorformer import ConvolutionPair

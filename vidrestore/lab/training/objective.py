@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError
 from vidrestore.lab.degrade import add_gaussian_noise, imresize
-from vidrestore.lab.training.config import (
+from vidrestore.lab.run_config import (
     ClipDataConfig,
     ClipSetConfig,
     ClipTrainingConfig,
@@ -35,7 +35,7 @@ from vidrestore.lab.training.data.pairs import (
     task_indices,
 )
 from vidrestore.lab.training.data.super_resolution import HeldOutClips
-from vidrestore.lab.training.training_events import Metrics
+from vidrestore.lab.training_events import Metrics
 from vidrestore.models.dust import Dust
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GroupNetwork

@@ -18,7 +18,7 @@ from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import Count, open_descriptor, parse_object, stored
 from vidrestore.lab.training.learner import Validations
-from vidrestore.lab.training.training_events import (
+from vidrestore.lab.training_events import (
     Began,
     Event,
     Listener,

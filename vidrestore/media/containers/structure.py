@@ -306,6 +306,7 @@ class _Counters:
         self._last = np.zeros((0, 188), np.uint8)
 
     def add(self, packets: NDArray[np.uint8]) -> None:
+        """Count what the packets (N, 188) show to be missing, beside the last of each stream before them."""
         rows = np.concatenate([self._last, packets])
         heads = _PacketHeads(rows)
         numbers = np.arange(len(rows))

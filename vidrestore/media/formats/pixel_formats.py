@@ -154,6 +154,7 @@ def _packed_samples(pattern: tuple[str, ...]) -> tuple[PlaneSamples, ...]:
 def _delivered(
     description: VideoFormat, depth: int, pattern: tuple[str, ...] | None
 ) -> PixelFormat:
+    """Return the planar format in which the samples of FFmpeg's format are delivered."""
     letters = "".join(pattern or ())
     # the family and subsampling name the planar format of the same samples
     alpha = (

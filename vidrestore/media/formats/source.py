@@ -391,6 +391,7 @@ def foreign_content(path: str) -> str | None:
 
 
 def _find_pictures(source: str) -> Pictures | None:
+    """Return the pictures that a name stands for; None if it names none. Raises MediaError."""
     # a folder, a picture, a pattern, or a glob
     if os.path.isdir(source):
         return _in_order(

@@ -292,6 +292,7 @@ def _values(
 
 
 def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
+    """Return the EXIF, colour profile and density of a JPEG file."""
     exif, per_inch = b"", tuple[float, ...]()
     # a profile may be cut into numbered blocks
     blocks, count = dict[int, bytes](), 0  # of the profile, by their numbers

@@ -280,6 +280,7 @@ class Decoding:
     def _pictures_from(
         self, start_pts: int | None, around: int, threads: int
     ) -> Generator[VideoFrame]:
+        """Yield pictures from one time on, after `around` of those before it, as a full read gives them."""
         if start_pts is None:
             self._recording = True
             yield from self._decode(None, None, threads)
@@ -318,6 +319,9 @@ class Decoding:
     def _decode(
         self, target: int | None, floor: int | None, threads: int
     ) -> Generator[VideoFrame]:
+        """Yield the decoded pictures of the stream from the key frame before `target` on, None: from the
+        start.
+        """
         self.clock, self._times = PacketClock(), PictureTimes(self.video)
         self._count = PictureCount(self.video.codec, floor)
         self._holes = None
@@ -387,6 +391,9 @@ class Decoding:
         lead: int | None,
         follows: bool,
     ) -> Iterator[Packet[VideoStream] | None]:
+        """Yield the packets of the stream, the last None, and note what each tells of times, losses and
+        damage.
+        """
         while True:
             with self._errors.calling():
                 packet = next(packets)
@@ -432,6 +439,9 @@ class Decoding:
     def _decode_packet(
         self, packet: Packet[VideoStream] | None, stream: VideoStream
     ) -> list[VideoFrame]:
+        """Return the pictures that a packet completes; None is the end. Raises MediaError for one without a
+        time.
+        """
         due: int | None = None
         # record the packet, and the time at which its picture is due
         if packet is not None:

@@ -213,6 +213,7 @@ def open_input(source: str, **settings: str) -> InputContainer:
 
 
 def _unreadable(source: str, error: Exception) -> MediaError:
+    """Return the error for a file that no demuxer opens, with what it is instead and the way out."""
     unread = f"{source}: not a video file that can be read"
     # from what is certain to what is likely
     if picture := kind_by_content(source):
@@ -600,6 +601,9 @@ def _all_unknown_are_webvtt(container: Any) -> bool:
 def describe_video(
     source: str, stream: VideoStream, frames: list[VideoFrame], container: str
 ) -> VideoInfo:
+    """Return the properties of a video stream by its first frames. Raises MediaError for what can't be
+    restored.
+    """
     first, context = frames[0], stream.codec_context
 
     # refuse what can't be restored

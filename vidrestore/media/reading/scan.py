@@ -42,6 +42,11 @@ HIGHEST, FASTEST = 1088, 31  # lines and frames per second of interlaced video, 
 LEAST_LINES = 64
 SWITCHING = 12  # lines at the bottom that the switching heads of a tape machine disturb
 LEAST_AREA = 16  # rows and columns that are looked at
+BLOCK = (
+    16,
+    8,
+)  # rows and columns, of every other one, of the blocks among which the liveliest are chosen
+LIVELY = 0.9  # share of the blocks that are less lively
 # share of the largest deviation of a row or column: those of a bar have less
 BAR = 1 / 8
 # codecs of graphics, never recorded in fields
@@ -59,6 +64,10 @@ class ScanLimits:
     flat: share of samples equal to those of the next row, from which a picture counts as drawn. Drawn shapes
         that move by whole rows have ratios of 0.2 to 0.9, so that they can't be taken for coded fields; of
         pictures of a camera without noise the share is 0.1 to 0.8
+    recorded: lines of the least standard with fields, 480 without those of a tape's heads and the edges.
+        Smaller pictures are hardly fields: behind a coder they must have combs. That tells drawn shapes in
+        noise, too: FFmpeg's test picture of 320x240 and 160x120 has -0.5 to -0.06, of 480 lines and more
+        ratios above 0.7
     certain, coded_certain, film_certain: least difference of the two distances, in its standard errors; in
         film only two frames in five have combs, and behind a coder it had 3 to 8 that was not recognised,
         fields 9 and more
@@ -70,6 +79,7 @@ class ScanLimits:
     whole: float = 0.9
     apart: float = -0.4
     flat: float = 0.6
+    recorded: int = 400
     certain: float = 3
     coded_certain: float = 8
     film_certain: float = 2
@@ -249,23 +259,23 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
     planes = list(islice(pictures, GLANCE))
     if len(planes) < GLANCE:
         return None
-    distances, changes, is_flat = _measured(planes)
+    distances, changes, is_drawn = _measured(planes)
     minimum, maximum = np.sort(distances).T
     is_still = max(maximum.mean(), -minimum.mean()) < SCAN_LIMITS.motion / 2
     if not (
         glance and (is_still or (minimum > SCAN_LIMITS.coded_fields * maximum).all())
     ):
-        distances, changes, is_flat = _measured([*planes, *pictures])
-    return _look(distances, changes, is_flat=is_flat)
+        distances, changes, is_drawn = _measured([*planes, *pictures])
+    return _look(distances, changes, is_drawn=is_drawn)
 
 
 def _measured(pictures: list[Plane]) -> tuple[NDArray[Any], NDArray[Any], bool]:
     """Return the distances and the changes of the two fields in pairs of pictures, both (pairs, 2), and
-    whether the pictures are drawn; of the liveliest picture's area without bars.
+    whether the pictures may be drawn; of the liveliest picture's area without bars.
     """
     liveliest = max(pictures, key=lambda picture: float(picture.std()))
     area = _without_bars(liveliest)
-    distances, changes = list[list[float]](), list[list[float]]()
+    distances, changes, combs = list[list[float]](), list[list[float]](), list[float]()
     # distances of the later field of a frame to the next, and of the earlier one
     for before, after in pairwise(picture[area] for picture in pictures):
         distances.append(
@@ -277,15 +287,15 @@ def _measured(pictures: list[Plane]) -> tuple[NDArray[Any], NDArray[Any], bool]:
         changes.append(
             [np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)]
         )
-    return (
-        np.array(distances),
-        np.array(changes),
-        _flat_share(liveliest[area]) > SCAN_LIMITS.flat,
-    )
+        combs.append(_combs(before, after))
+    is_small = len(liveliest) < SCAN_LIMITS.recorded
+    is_drawn = _flat_share(liveliest[area]) > SCAN_LIMITS.flat
+    is_drawn |= is_small and sum(combs) <= 0
+    return np.array(distances), np.array(changes), is_drawn
 
 
 def _look(
-    distances: NDArray[Any], changes: NDArray[Any], *, is_flat: bool
+    distances: NDArray[Any], changes: NDArray[Any], *, is_drawn: bool
 ) -> Look | None:
     """Judge the distances and changes of the two fields in pairs of frames, both (pairs, 2)."""
     limits = SCAN_LIMITS
@@ -311,7 +321,7 @@ def _look(
         return Look("apart", order, pairs)
     is_fields = abs(minimum) < limits.fields * maximum
     # a coder's errors, or drawn shapes
-    if 0 < minimum < limits.coded_fields * maximum and not is_flat:
+    if 0 < minimum < limits.coded_fields * maximum and not is_drawn:
         is_fields |= size > limits.coded_certain * error
     return Look("fields", order, pairs) if is_fields else None
 
@@ -333,6 +343,29 @@ def _repeats_as_film(changes: NDArray[Any]) -> bool:
 def _flat_share(picture: Plane) -> float:
     """Return the share of samples that differ from those of the next row by a grey level at most."""
     return float((np.abs(np.diff(picture, axis=0)) <= 1).mean())
+
+
+def _combs(before: Plane, picture: Plane) -> float:
+    """Return how much more rows differ from those beside them than from those of their own field, in grey
+    levels, where a picture differs most from the one before. Noise is alike in all rows; what moves has combs
+    in fields only.
+    """
+    rows = picture[2:-2]
+    beside = np.abs(rows - (picture[1:-3] + picture[3:-1]) / 2)
+    own = np.abs(rows - (picture[:-4] + picture[4:]) / 2)
+    change = _means_of_blocks(np.abs(rows - before[2:-2]))
+    lively = change >= np.quantile(change, LIVELY)
+    return float(_means_of_blocks(beside - own)[lively].mean())
+
+
+def _means_of_blocks(values: Plane) -> Plane:
+    """Return the mean of each whole block; a side that is shorter has one."""
+    height, width = (min(pair) for pair in zip(BLOCK, values.shape, strict=True))
+    bottom = len(values) // height * height
+    right = values.shape[1] // width * width
+    blocks = values[:bottom, :right].reshape(-1, height, right // width, width)
+    means: Plane = blocks.mean((1, 3))
+    return means
 
 
 def _without_bars(picture: Plane) -> tuple[slice, slice]:

@@ -88,12 +88,14 @@ class DropoutFilter:
         """Return the picture in the middle of a window without its dropouts."""
         if not self._is_interlaced(moment.picture):
             return moment.picture
+        # two frames of the same scene, best one on either side
         scene = _scene_around(window)
         pairs = [
             pair for pair in ((-1, 1), (1, 2), (-2, -1)) if scene.keys() >= {*pair}
         ]
         if not pairs:
             return moment.picture
+        # each field is searched by itself, and filled from the same field of the neighbours
         with one_thread(), torch.inference_mode():
             views = [self._view(parity, scene, pairs[0]) for parity in (0, 1)]
             results = zip(views, dealt(found_dropouts, views), strict=True)

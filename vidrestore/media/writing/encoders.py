@@ -311,6 +311,7 @@ def _ffv1_settings(
 def _quality(
     row: EncoderRow, options: EncoderOptions, source: SourceInfo
 ) -> dict[str, str]:
+    """Return an encoder's settings of quality and speed. Raises OptionError for options that it lacks."""
     settings: dict[str, str] = {}
     # each option of the user must mean something to this encoder
     if options.preset is not None:

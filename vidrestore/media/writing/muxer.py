@@ -220,6 +220,7 @@ class Muxer:
         return self.copier.damage if self.copier else None
 
     def _open(self, url: str) -> None:
+        """Open the output with its streams, metadata and tag, and write its header."""
         # metadata of the source, without what muxers write themselves
         tags = self.copier.opened.metadata if self.copier else {}
         metadata = {
@@ -249,6 +250,7 @@ class Muxer:
         )
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
+        """Return the container's options for FFmpeg, by which its metadata and exact times fit."""
         if self.choice.container not in ISO:
             return {"avoid_negative_ts": "disabled"}  # keep sound that begins before 0
         # MP4's own keys, or the newer list that takes any
@@ -283,6 +285,7 @@ class Muxer:
         }
 
     def _add_streams(self, container: OutputContainer) -> None:
+        """Add the encoded stream and the copied ones, in the source's order, and the chapters."""
         # streams keep their order
         for index in sorted({*self.copy, self.video.index}):
             if index != self.video.index:

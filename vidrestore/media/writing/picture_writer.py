@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence, Set
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import av
@@ -19,7 +21,13 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.encoding import Encoder, opens, write_errors
-from vidrestore.media.formats.source import NUMBERED_PICTURES, PICTURE_ENCODERS, Target
+from vidrestore.media.formats.source import (
+    KINDS,
+    NUMBERED_PICTURES,
+    PICTURE_ENCODERS,
+    Target,
+    kind_by_content,
+)
 from vidrestore.media.photos.photo_notes import (
     EDITORS,
     EXIF,
@@ -28,6 +36,7 @@ from vidrestore.media.photos.photo_notes import (
     with_notes,
 )
 from vidrestore.media.reading.probe import SourceInfo
+from vidrestore.media.reading.reader import VideoReader
 from vidrestore.media.writing.finished import write_list
 from vidrestore.pixels.frames import PixelFormat, VideoInfo
 from vidrestore.settings.options import EncoderOptions
@@ -44,6 +53,7 @@ _WAYS["mjpeg"] = (
     "`options=qmax=5` instead"
 )
 _DEEP = {"png": "be", "tiff": "le"}
+COPIED = "nothing in it was changed, so the output is a copy of the file, bit for bit"
 _STORED = {  # (family, alpha) -> formats of 8 bits and of more
     ("gray", False): ("gray", "gray16"),
     ("gray", True): ("ya8", "ya16"),
@@ -206,20 +216,48 @@ class PictureFiles:
 
     def put(self, packet: Packet[Any]) -> None:
         """Write the picture whose pts is its index; the first waits for `finish`."""
-        # with its notes it must still be a picture
         frame, data = packet.pts, bytes(packet)
         assert frame is not None
-        if self._sources:
-            data = self._with_notes(data, self._sources[frame])
-        if not self._is_decodable(data):
-            raise MediaError(
-                f"{self.output}, frame {frame}: the picture that {self.choice.encoder} wrote can't be read; "
-                "name pictures of another kind, such as .png or .tiff"
-            )
+        source = self._sources[frame] if self._sources else None
+        if source and (original := self._unchanged(data, source)):
+            data = original
+        else:
+            # with its notes it must still be a picture
+            data = self._with_notes(data, source) if source else data
+            if not self._is_decodable(data):
+                raise MediaError(
+                    f"{self.output}, frame {frame}: the picture that {self.choice.encoder} wrote can't be "
+                    "read; name pictures of another kind, such as .png or .tiff"
+                )
         if frame == 0:
             self._first_picture = data
         else:
             self._write(frame, data)
+
+    def _unchanged(self, data: bytes, source: str) -> bytes | None:
+        """Return the file of a photograph whose own pixels were encoded to `data`; None if they were changed,
+        or other settings or notes are asked for.
+        """
+        is_single = self.source.pictures and len(self.source.pictures.files) == 1
+        is_plain = self.choice.settings == _SETTINGS[self.choice.encoder]
+        if not (is_single and is_plain) or "exif" in self.drop:
+            return None
+        with write_errors(source):
+            kind = KINDS[self.output.path.suffix.lower()]
+            if kind_by_content(source) != kind:
+                return None
+            original = Path(source).read_bytes()
+        with VideoReader(source) as reader, closing(reader.frames()) as frames:
+            frame, given, video = next(frames), reader.info.video, self.source.video
+            if (given.width, given.height) != (video.width, video.height):
+                return None
+            encoder = Encoder.opened(self.choice, video)
+            packets = [*encoder.encode(frame, 0, 1), *encoder.flush()]
+        # encoders give the same for the same pixels
+        if b"".join(map(bytes, packets)) != data:
+            return None
+        self.warnings.append(COPIED)
+        return original
 
     def _with_notes(self, data: bytes, source: str) -> bytes:
         """Return a picture with the notes of its source, without EXIF that makes it unreadable."""

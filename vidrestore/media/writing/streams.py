@@ -300,6 +300,7 @@ def _refusal_message(
     copies: list[StreamInfo],
     samples: Samples,
 ) -> str:
+    """Return the sentence on streams that the output can't hold, with the container that can."""
     attachments = [
         getattr(opened.streams[info.index], "name", None) for info in refused
     ]

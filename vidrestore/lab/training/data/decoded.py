@@ -112,6 +112,7 @@ class DecodedFiles:
         return decoded
 
     def _write(self, path: Path, planes: Planes) -> Decoded | None:
+        """Write decoded planes to the cache and return their record; None if they find no room."""
         # the planes as they lie in memory, and a digest of them
         planes = tuple(plane.contiguous() for plane in planes)
         if not self._make_room(HEADER + sum(plane.nbytes for plane in planes)):

@@ -26,11 +26,11 @@ from vidrestore.lab.degrade import (
 from vidrestore.lab.degrade.counters import Counters, constants
 from vidrestore.lab.degrade.haze import random_scattering
 from vidrestore.lab.degrade.per_sample import degraded, of_sample, one_by_one
-from vidrestore.lab.training.config import TASK_OF, PairDataConfig
+from vidrestore.lab.run_config import TASK_OF, PairDataConfig
 from vidrestore.lab.training.data.batches import WHOLE_BATCH, Share
 from vidrestore.lab.training.data.footage import Footage, PlaneSource
 from vidrestore.lab.training.data.planes import Camera
-from vidrestore.lab.training.training_events import Metrics
+from vidrestore.lab.training_events import Metrics
 from vidrestore.media.writing.recompress import recompress, recompress_pictures
 from vidrestore.pixels.colour import (
     grey_to_planes,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.lab.degrade import add_gaussian_noise
-from vidrestore.lab.training.config import DataConfig
+from vidrestore.lab.run_config import DataConfig
 from vidrestore.lab.training.data.batches import (
     WHOLE_BATCH,
     BatchSource,

@@ -11,7 +11,7 @@ from typing import Any, cast
 from torch import nn
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
-from vidrestore.lab.training.config import (
+from vidrestore.lab.run_config import (
     ClipDataConfig,
     DataConfig,
     GroupSetConfig,

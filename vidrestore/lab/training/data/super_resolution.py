@@ -15,7 +15,7 @@ from vidrestore.lab.degrade import gaussian_blurred, imresize
 from vidrestore.lab.degrade.counters import Counters
 from vidrestore.lab.degrade.per_sample import degraded, one_by_one
 from vidrestore.lab.degrade.resize import resizing_matrix
-from vidrestore.lab.training.config import ClipDataConfig
+from vidrestore.lab.run_config import ClipDataConfig
 from vidrestore.lab.training.data.batches import WHOLE_BATCH, Share
 from vidrestore.lab.training.data.footage import Footage, PlaneSource
 from vidrestore.lab.training.data.pairs import (
