@@ -231,6 +231,7 @@ ANOTHER_VIDEO: dict[str, Any] = {
     "scan": "tff",
     "double_rate": True,
     "dropouts": "keep",
+    "chroma_shift": (4.0, 2.0),
     "drop": frozenset({"audio"}),
     "tags": False,
     "encoder": EncoderOptions(crf=30),

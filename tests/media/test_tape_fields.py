@@ -23,6 +23,7 @@ from vidrestore.pixels.frames import Frame
 
 DASHES = {0: (31, 40), 2: (50, 20), 3: (61, 90), 6: (22, 70)}  # row and column by frame
 LENGTH = 40
+FAINT = 40  # levels
 
 
 def dashed(frames: Pictures, level: int = 235) -> Pictures:
@@ -88,6 +89,17 @@ def test_two_lines_of_a_field_are_filled_and_count_as_one():
     pairs, count = filtered(given)
     assert count == 1
     assert np.abs(planes_of(pairs[2][1])[0].astype(int) - clean[2]).max() < 40
+
+
+@pytest.mark.parametrize("strong, count", [(0, 0), (2, 2), (7, 8)])
+def test_a_faint_dash_is_one_only_among_many_that_are_plain(strong, count):
+    clean = interlaced(moments(12, 1))
+    given = [frame.copy() for frame in clean]
+    given[2][100, 60:110] = (clean[2][100, 60:110].astype(int) + FAINT).clip(0, 255)
+    for number in range(strong):
+        row, column = 8 + 12 * number, 20 + 30 * (number % 3)
+        given[2][row, column : column + LENGTH] = 250
+    assert filtered(given)[1] == count
 
 
 def test_the_picture_that_the_decoder_gave_out_stays_as_it_is():

@@ -181,6 +181,8 @@ class Job:
         choices = decisions(
             self.info, self.request.output, plan.encoder, plan.copy, words
         )
+        if (shift := self.reader.shift) is not None:
+            choices["chroma"] = _moved_chroma(shift)
         if self.enlarged_as:
             choices["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
         return choices
@@ -408,6 +410,14 @@ def damage_summary(video_damage: str | None, stream_damage: str | None) -> str |
     if stream_damage and not video_damage:
         return f"the source is damaged: {stream_damage}"
     return "; ".join(part for part in (video_damage, stream_damage) if part) or None
+
+
+def _moved_chroma(shift: tuple[float, float]) -> str:
+    """Return how the chroma of a source is moved, in words."""
+    if not any(shift):
+        return "chroma left in place, it lies over luma"
+    columns, lines = shift
+    return f"chroma moved by {-columns:g} columns and {-lines:g} lines"
 
 
 def _identity(stage: ClipRestorer) -> dict[str, Any]:

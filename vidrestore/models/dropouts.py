@@ -38,6 +38,8 @@ class DropoutSearch:
     columns, lines: of the other field, on either side, that must lie outside, too
     softness: levels added for each level by which the lines above and below stand out in time in the same
         direction; a dash has sharp edges, what moves is blurred
+    many, share: dashes of a field from which on others are likely; these stand out by this share of what
+        they would have to otherwise
     grown, times: length by which a dropout is grown, and how often, where its excess in time, averaged over
         `grown_row`, is the share `growth` of what a dropout stands out by
     """
@@ -53,6 +55,8 @@ class DropoutSearch:
     columns: int = 2
     lines: int = 2
     softness: float = 3.0
+    many: int = 6
+    share: float = 0.4
     grown: int = 6
     times: int = 3
     grown_row: int = 3
@@ -160,6 +164,9 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
     pixels = (means > least).amax(1, keepdim=True).float()
     if not bool(pixels.any()):
         return None
+    if Dropouts(pixels, motion).dashes >= DROPOUT_SEARCH.many:
+        is_likely = means > DROPOUT_SEARCH.share * least
+        pixels = is_likely.amax(1, keepdim=True).float()
 
     # The ends of a dash fade.
     beyond = _row_means(

@@ -39,6 +39,19 @@ def share(text: str | float) -> float:
         ) from None
 
 
+def chroma_shift(text: str) -> str | tuple[float, float]:
+    """Parse "auto", or columns and lines as in 4,-2."""
+    if text == "auto":
+        return text
+    try:
+        columns, lines = map(float, text.split(","))
+    except ValueError:
+        raise ValueError(
+            f"expected auto, or columns and lines such as 4,2, got {text!r}"
+        ) from None
+    return columns, lines
+
+
 def device(text: str) -> str:
     """Parse the name of a device, or of several, as in cuda:0,1; if it is there is asked later."""
     if not re.fullmatch(f"{DEVICE}( *, *({DEVICE}|[0-9]+))*", text):

@@ -60,6 +60,7 @@ Scope = Literal[
 ]
 Chosen = TypeVar("Chosen")
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
+MOST_SHIFT = 64  # pixels of luma that chroma is moved by
 MOST_THREADS = 1024
 LEAST_TILE = 64
 LONGEST_SIDE = 1 << 16  # pixels
@@ -124,6 +125,12 @@ def _text(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_number)]
+Distance = Annotated[
+    float, BeforeValidator(_number), Field(ge=-MOST_SHIFT, le=MOST_SHIFT)
+]
+# columns that chroma lies right of luma, and lines below it, in pixels of luma
+Shift = tuple[Distance, Distance]
+ChromaShift = Shift | Literal["auto"] | None
 Exact = Annotated[Fraction, BeforeValidator(_exact)]
 Rate = Annotated[
     Exact, Field(ge=1 / MOST_RATE, le=MOST_RATE), AfterValidator(_storable)
@@ -312,6 +319,9 @@ class RestoreOptions(Options):
         double_rate (bool): Make a frame of each field, so that 25 frames per second become 50; default False.
         dropouts ("fill" or "keep"): Fill dropouts of a tape from the fields before and after, or keep them;
             default "fill".
+        chroma_shift (two floats, or "auto"): Columns that chroma lies right of luma, and lines below it, in
+            pixels of luma, from -64 to 64: it is moved back; "auto" measures them, and moves 1.5 and more;
+            default None: chroma stays.
         strict (bool): Fail if captions, HDR10+ or the like would be lost; default False: warn.
         drop (collection of str): What is not copied: "audio", "subtitles", "data", "attachments", "cover",
             "video" (further streams of it), "exif", or numbers of streams; default empty: all is copied.
@@ -483,6 +493,17 @@ class RestoreOptions(Options):
         ),
         About("file"),
     ] = "fill"
+    chroma_shift: Annotated[
+        ChromaShift,
+        input_option(
+            help="Columns right of luma, and lines below it, that a tape's chroma is moved back by; auto "
+            "measures them.",
+            metavar="auto|X,Y",
+            parser=option_values.chroma_shift,
+            show_default="none",
+        ),
+        About("file"),
+    ] = None
     strict: Annotated[
         bool,
         input_option(help="Fail if captions, HDR10+ or the like would be lost."),
@@ -599,6 +620,7 @@ class RestoreKeywords(TypedDict, total=False):
     scan: Scanned
     double_rate: bool
     dropouts: Filled
+    chroma_shift: tuple[float, float] | Literal["auto"] | None
     strict: bool
     drop: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     tags: bool

@@ -72,7 +72,7 @@ class Deinterlacer:
 
         order = scan.order or video.marked_order or video.unmarked_order
         self._tape = DropoutFilter(
-            video.format, int(order == "bff"), self._is_interlaced
+            video.format, int(order == "bff"), self.is_interlaced
         )
 
     def _try(self, source: str) -> None:
@@ -128,14 +128,14 @@ class Deinterlacer:
         """Yield the pictures, filtered from the first interlaced one on."""
         before = self.second = None
         for picture in pictures:
-            if self._is_interlaced(picture):
+            if self.is_interlaced(picture):
                 # without a picture before it, bwdif would halve the height
                 yield from self._results(chain([before or picture, picture], pictures))
             else:
                 yield picture, None
                 before = picture
 
-    def _is_interlaced(self, picture: VideoFrame) -> bool:
+    def is_interlaced(self, picture: VideoFrame) -> bool:
         return picture.interlaced_frame or self.scan.order is not None
 
     def _results(self, pictures: Iterator[VideoFrame]) -> Iterator[Whole]:
@@ -149,7 +149,7 @@ class Deinterlacer:
         copies = zip(tee(pictures), ("bwdif", "fieldmatch"), strict=True)
         pairs = zip(*(self._filtered(copy, name) for copy, name in copies), strict=True)
         for (single, source), (match, _) in islice(pairs, 1, None):
-            if not self._is_interlaced(source):
+            if not self.is_interlaced(source):
                 yield source, None
             elif not match.interlaced_frame:
                 yield match, None
@@ -159,7 +159,7 @@ class Deinterlacer:
     def _halves(self, pair: tuple[Filtered, Filtered]) -> Iterator[Whole]:
         """Yield a picture's fields as frames, or the first alone."""
         (first, source), (second, _) = pair
-        if not self._is_interlaced(source):
+        if not self.is_interlaced(source):
             self.second = None
             yield source, None
             return

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
-from typing import Self
+from typing import Literal, Self
 
 from av.video.frame import VideoFrame
 
@@ -34,7 +34,7 @@ from vidrestore.media.reading.probe import SourceInfo, probe
 from vidrestore.media.reading.scan import Scan, chosen_scan
 from vidrestore.media.reading.y4m import Y4mInput
 from vidrestore.pixels.frames import WHOLE, Frame, Span, VideoInfo, uncropped
-from vidrestore.settings.options import RestoreOptions
+from vidrestore.settings.options import ChromaShift, RestoreOptions, Shift
 
 AnyDecoding = Decoding | PictureDecoding | Y4mInput
 
@@ -52,6 +52,7 @@ class VideoReader:
         scan: str | None = None,  # the option of that name: fields become whole frames
         double_rate: bool = False,  # one frame per field
         dropouts: str = "fill",  # the option of that name
+        chroma_shift: ChromaShift = None,  # the option of that name
         # pictures per second of a folder, pattern or glob of pictures
         fps: Fraction | None = None,
         # frames carry the loss of coding; decoding then has one thread
@@ -80,10 +81,14 @@ class VideoReader:
         # the scan is measured on the frames, so it comes last
         self.scan: Scan | None = None  # as measured, or as the option has it
         self._deinterlacer: Deinterlacer | None = None
+        # how far chroma is moved back; None if that isn't asked for
+        self.shift: Shift | None = None
         # why fields are left that are to become frames
         self._problem: MediaError | None = None
         if scan is not None:
             self._deinterlace(scan, fields=double_rate, fill=dropouts == "fill")
+        if chroma_shift is not None:
+            self.shift = self._chosen_shift(chroma_shift)
 
     @classmethod
     def of(
@@ -96,6 +101,7 @@ class VideoReader:
             scan=options.scan,
             double_rate=options.double_rate,
             dropouts=options.dropouts,
+            chroma_shift=options.chroma_shift,
             fps=options.fps,
             losses=losses,
         )
@@ -153,6 +159,27 @@ class VideoReader:
             self._problem = error if scan.why else None
         else:
             self.info = replace(self.info, video=self._deinterlacer.info)
+
+    def _chosen_shift(self, request: Shift | Literal["auto"]) -> Shift:
+        """Return the shift by the option `chroma_shift`. Raises MediaError for video without chroma, and
+        OptionError if a pipe is to be measured.
+        """
+        video = self.info.video
+        if video.format.family != "yuv":
+            raise MediaError(
+                f"{self.source}: {video.format.name} has no chroma to move; leave out `chroma_shift`"
+            )
+        if request != "auto":
+            return request
+        if self._pipe:
+            raise OptionError(
+                "-: a pipe can't be read twice, so its chroma can't be measured; give `chroma_shift` as "
+                "columns and lines"
+            )
+        # loads torch
+        from vidrestore.media.reading.chroma_shift import measured_shift
+
+        return measured_shift(video, self.frames)
 
     def _set_stored(self, video: VideoInfo) -> None:
         self.stored = video
@@ -259,7 +286,10 @@ class VideoReader:
                     )
                     frame.loss = loss
                     if jpeg and not (
-                        self._deinterlacer or frame.interlaced or decoding.is_altered
+                        self._deinterlacer
+                        or self.shift
+                        or frame.interlaced
+                        or decoding.is_altered
                     ):
                         frame.steps = block_steps(jpeg, self.info.video.format)
                 del picture  # return its buffers to the decoder
@@ -303,14 +333,28 @@ class VideoReader:
     ) -> Generator[Whole]:
         if self._deinterlacer:
             start, stop = self._deinterlacer.stored_span(start_pts, stop_pts)
-            yield from self._deinterlacer.pictures(
-                decoding.pictures(start, stop, around=AROUND)
-            )
+            pictures = self._unshifted(decoding.pictures(start, stop, around=AROUND))
+            yield from self._deinterlacer.pictures(pictures)
             return
-        with closing(decoding.pictures(start_pts, stop_pts)) as pictures:
+        pictures = self._unshifted(decoding.pictures(start_pts, stop_pts))
+        with closing(pictures):
             for picture in pictures:
                 yield picture, None
                 del picture  # return its buffers to the decoder
+
+    def _unshifted(self, pictures: Generator[VideoFrame]) -> Generator[VideoFrame]:
+        """Return the pictures, with their chroma moved back if it lies beside luma."""
+        if not self.shift or not any(self.shift):
+            return pictures
+        # loads torch
+        from vidrestore.media.reading.chroma_shift import without_shift
+
+        return without_shift(
+            pictures,
+            self.shift,
+            self.stored.format,
+            self._deinterlacer.is_interlaced if self._deinterlacer else None,
+        )
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding) -> None:
         """Set the last frame's duration, and note damage if the video ends before its stated end.

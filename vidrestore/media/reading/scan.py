@@ -137,7 +137,7 @@ def measured_looks(video: VideoInfo, frames_from: FramesFrom) -> list[Look]:
     if video.codec in _GRAPHICS or not is_usual:
         return looks
     # most videos are decided by the first few places
-    for start in _starts(video):
+    for start in starts(video):
         try:
             with closing(frames_from(start)) as frames:
                 planes = (_luma(frame, video) for frame in islice(frames, LOOK_FRAMES))
@@ -226,7 +226,7 @@ def _first(order: str | None) -> str:
     return "bottom field first" if order == "bff" else "top field first"
 
 
-def _starts(video: VideoInfo) -> list[int | None]:
+def starts(video: VideoInfo) -> list[int | None]:
     """Return the pts to look from, None for the beginning; in a short video fewer, so that none overlap."""
     if not video.duration or video.start is None:
         return [None]

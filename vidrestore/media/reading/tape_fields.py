@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 
@@ -115,7 +116,7 @@ class DropoutFilter:
         self.counts[moment.picture.pts or 0] = sum(
             dropouts.dashes for _, dropouts in fields
         )
-        result = _copy(moment.picture)
+        result = copied(moment.picture)
         for index, plane in enumerate(planes):
             store_plane(result, index, plane)
         return result
@@ -167,14 +168,14 @@ def _fill(field: Plane, neighbours: Sequence[Plane], dropouts: Dropouts) -> None
     field[pixels] = values[pixels].astype(field.dtype)
 
 
-def _copy(picture: VideoFrame) -> VideoFrame:
+def copied(picture: VideoFrame) -> VideoFrame:
     """Return a copy of a picture that owns its samples: a decoder refers to those that it gave out."""
     graph = Graph()
     source = graph.add_buffer(
         width=picture.width,
         height=picture.height,
         format=picture.format,
-        time_base=picture.time_base,
+        time_base=picture.time_base or Fraction(1),
     )
     graph.link_nodes(source, graph.add("copy"), graph.add("buffersink")).configure()
     graph.vpush(picture)
