@@ -125,3 +125,17 @@ def test_video_without_chroma_and_a_pipe_that_is_to_be_measured_are_refused(tmp_
 def test_other_shifts_are_refused(value):
     with pytest.raises(OptionError, match="chroma_shift"):
         vidrestore.RestoreOptions(chroma_shift=value)
+
+
+@pytest.mark.parametrize("side", [2, 16, 30])
+def test_chroma_of_pictures_too_small_to_compare_stays(tmp_path, side):
+    with av.open(tmp_path / "small.mkv", "w") as container:
+        stream = container.add_stream("ffv1", rate=Fraction(25))
+        stream.width = stream.height = side
+        stream.pix_fmt = "yuv420p"
+        planes = np.arange(side * side * 3 // 2, dtype=np.uint8).reshape(-1, side)
+        frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    with VideoReader(str(tmp_path / "small.mkv"), chroma_shift="auto") as reader:
+        assert reader.shift == (0, 0)

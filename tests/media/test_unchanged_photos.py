@@ -7,7 +7,7 @@ import pytest
 from sample_pictures import write_picture
 
 from vidrestore.media.reading.reader import VideoReader
-from vidrestore.media.writing.picture_writer import COPIED
+from vidrestore.media.writing.picture_writer import COPIED_FILE
 from vidrestore.media.writing.writer import VideoWriter
 from vidrestore.settings.options import EncoderOptions
 
@@ -37,9 +37,9 @@ def test_an_unchanged_photograph_is_copied_and_one_changed_in_a_sample_is_not(
     # what an encoder would not write, as of another program
     source.write_bytes(source.read_bytes() + b"\0" * (suffix != ".jpg"))
     copy, warnings = written(source, tmp_path / f"b{suffix}")
-    assert copy == source.read_bytes() and COPIED in warnings
+    assert copy == source.read_bytes() and COPIED_FILE in warnings
     other, warnings = written(source, tmp_path / f"c{suffix}", change=64)
-    assert other != copy and COPIED not in warnings
+    assert other != copy and COPIED_FILE not in warnings
 
 
 def test_an_unchanged_photograph_is_encoded_if_the_user_asks_for_other_settings(
@@ -52,4 +52,4 @@ def test_an_unchanged_photograph_is_encoded_if_the_user_asks_for_other_settings(
         "c.jpg": {"options": {"qmin": "9", "qmax": "9"}},
         "d.png": {},
     }.items():
-        assert COPIED not in written(source, tmp_path / name, **options)[1]
+        assert COPIED_FILE not in written(source, tmp_path / name, **options)[1]

@@ -416,8 +416,8 @@ def _moved_chroma(shift: tuple[float, float]) -> str:
     """Return how the chroma of a source is moved, in words."""
     if not any(shift):
         return "chroma left in place, it lies over luma"
-    columns, lines = shift
-    return f"chroma moved by {-columns:g} columns and {-lines:g} lines"
+    columns, lines = (0 - away for away in shift)  # never -0
+    return f"chroma moved by {columns:g} columns and {lines:g} lines"
 
 
 def _identity(stage: ClipRestorer) -> dict[str, Any]:

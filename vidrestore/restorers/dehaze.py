@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -35,21 +34,20 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze
 from vidrestore.pixels.clips import reflected_window
 from vidrestore.pixels.linear_light import from_light
-from vidrestore.restorers.base import Facts, PictureForm
+from vidrestore.restorers.base import PictureForm
 from vidrestore.restorers.picture_restorer import (
     PictureRestorer,
     PreparedClip,
     default_model,
+    facts_with_loss,
     pick,
 )
 from vidrestore.settings.options import RestoreOptions
-from vidrestore.settings.tasks import TASKS
-from vidrestore.weights import Card, Model, card_of, load_model
+from vidrestore.weights import Model, load_model
 
 TASK = "dehaze"
 # joined by default with the network that estimates haze
 THICK_HAZE = "mb-taylorformer-t-dehaze"
-DENOISER = TASKS["denoise"].weights[0]
 # Parameters of weights
 COARSE_LINES = "coarse_lines"  # lines of the small picture
 MOST_LINES = 1 << 15
@@ -277,9 +275,10 @@ class DehazeRestorer(PictureRestorer):
         ):
             thick = load_model(THICK_HAZE, device=self.facts.device)
             self.network = HazeNetworks(network, thick.network).eval()
-            self.facts = facts_of_both(
-                self.facts, model.card, thick.card, card_of(DENOISER)
-            )
+            cards = model.card, thick.card
+            both = replace(self.facts, name="+".join(card.name for card in cards))
+            files = [(card.name, card.sha256) for card in cards]
+            self.facts = facts_with_loss(both, files)
 
     def _source_size(self, height: int, width: int) -> tuple[int, int]:
         return coarse_size(height, width, self.lines, self.form.multiple)
@@ -319,20 +318,6 @@ class DehazeRestorer(PictureRestorer):
     ) -> list[HazeEstimate]:
         outputs = self.network_results(clip, indices)
         return estimates_of(pick(clip.source, indices), outputs, always=self.always)
-
-
-def facts_of_both(facts: Facts, first: Card, thick: Card, denoiser: Card) -> Facts:
-    """Return the facts of the first network's restorer with the names of both, and the checksums of these and
-    of the one that removes a photograph's loss of coding.
-    """
-    cards = first, thick, denoiser
-    return replace(
-        facts,
-        name=f"{first.name}+{thick.name}",
-        weights=sha256("".join(card.sha256 for card in cards).encode()).hexdigest(),
-        files=tuple((card.name, card.sha256) for card in cards),
-        takes_loss=True,
-    )
 
 
 def dehazer(options: RestoreOptions) -> PictureRestorer:

@@ -7,7 +7,9 @@ A network takes single frames, or a frame and its neighbours (`restorers.base.Pi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -31,12 +33,14 @@ from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.settings.options import DENOISE, ENLARGE, RestoreOptions
 from vidrestore.settings.tasks import TASKS
-from vidrestore.weights import Model
+from vidrestore.weights import Model, card_of
 from vidrestore.working import steps
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"  # family of the default weights
 CAMERA_DENOISER = "mb-taylorformer-h-denoise"
+# removes a photograph's loss of coding before other tasks
+LOSS_DENOISER = TASKS["denoise"].weights[0]
 OVERLAP = 32  # default of pixels that tiles share
 # Frames that a clip gives on a GPU, restored together. On a CPU clips are as short as possible, because an
 # interrupted run loses the clips in progress.
@@ -274,6 +278,17 @@ class PictureRestorer:
             window = self.window(index, len(clip.frames))
             keys[index] = clip.half, *(clip.first + number for number in window)
         return clip.cache.get(keys, results, room)
+
+
+def facts_with_loss(facts: Facts, files: Sequence[tuple[str, str]]) -> Facts:
+    """Return the facts of a restorer before which a photograph's loss of coding is removed; `files` are the
+    names and checksums of its own weights.
+    """
+    denoiser = card_of(LOSS_DENOISER)
+    files = (*files, (denoiser.name, denoiser.sha256))
+    checksums = "".join(checksum for _, checksum in files)
+    weights = sha256(checksums.encode()).hexdigest()
+    return replace(facts, weights=weights, files=files, takes_loss=True)
 
 
 def default_model(task: str, options: RestoreOptions) -> Model:

@@ -11,9 +11,7 @@ brighter than the frame as often as darker.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from itertools import chain
 
 import torch
@@ -24,13 +22,16 @@ from vidrestore.models.alignment import dense_motion, luma_of, means_around
 from vidrestore.models.spynet import warp
 from vidrestore.pixels.clips import reflected_window
 from vidrestore.restorers.devices import CPU_MEMORY
-from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, pick
+from vidrestore.restorers.picture_restorer import (
+    PictureRestorer,
+    PreparedClip,
+    facts_with_loss,
+    pick,
+)
 from vidrestore.settings.options import RestoreOptions
 from vidrestore.settings.tasks import TASKS
-from vidrestore.weights import card_of
 from vidrestore.working import threads_for
 
-DENOISER = TASKS["denoise"].weights[0]
 RADIUS = 2  # neighbours on either side
 # Chosen on training clips with drawn rain and snow, and clear. Grey levels:
 # an outlier is brighter by this at least, and replaced entirely if by so much more
@@ -101,16 +102,8 @@ class WeatherRestorer(PictureRestorer):
     def __init__(self, task: str, options: RestoreOptions) -> None:
         super().__init__(task, options)
         if options.model is None and TASKS[task].amplifies_loss:
-            # of the network that removes a photograph's loss of coding before
-            denoiser = card_of(DENOISER)
-            files = (
-                (self.facts.name, self.facts.weights),
-                (denoiser.name, denoiser.sha256),
-            )
-            digest = sha256("".join(checksum for _, checksum in files).encode())
-            self.facts = replace(
-                self.facts, weights=digest.hexdigest(), files=files, takes_loss=True
-            )
+            own = self.facts.name, self.facts.weights
+            self.facts = facts_with_loss(self.facts, [own])
         self.threads = threads_for(options.threads)
 
     def _other_bytes(self, height: int, width: int) -> int:

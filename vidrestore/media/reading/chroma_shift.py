@@ -31,6 +31,7 @@ class ShiftSearch:
     least: pixels of luma that it lies away at least, for clean video reads as less
     agreement: correlation of the edges of luma and chroma; where there is little colour it is less
     most: times its mean that an edge counts as at most
+    smallest: lines and columns of a picture, below which too few are left to compare
     """
 
     frames: int = 3
@@ -39,6 +40,7 @@ class ShiftSearch:
     least: float = 1.5
     agreement: float = 0.03
     most: float = 4.0
+    smallest: int = 48
 
 
 SHIFT_SEARCH = ShiftSearch()
@@ -82,8 +84,10 @@ def moved(plane: Plane, columns: float, rows: float) -> Plane:
 
 def measured_shift(video: VideoInfo, frames_from: FramesFrom) -> Shift:
     """Return the shift of a video's chroma, to half a pixel, by several of its places; 0, 0 if it is small,
-    farther than is looked, or can't be told.
+    farther than is looked, or can't be told, as of small pictures.
     """
+    if min(video.height, video.width) < SHIFT_SEARCH.smallest:
+        return NO_SHIFT
     surfaces = []
     for start in starts(video):
         with closing(frames_from(start)) as frames:

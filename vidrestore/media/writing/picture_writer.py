@@ -53,7 +53,9 @@ _WAYS["mjpeg"] = (
     "`options=qmax=5` instead"
 )
 _DEEP = {"png": "be", "tiff": "le"}
-COPIED = "nothing in it was changed, so the output is a copy of the file, bit for bit"
+COPIED_FILE = (
+    "nothing in it was changed, so the output is a copy of the file, bit for bit"
+)
 _STORED = {  # (family, alpha) -> formats of 8 bits and of more
     ("gray", False): ("gray", "gray16"),
     ("gray", True): ("ya8", "ya16"),
@@ -256,7 +258,7 @@ class PictureFiles:
         # encoders give the same for the same pixels
         if b"".join(map(bytes, packets)) != data:
             return None
-        self.warnings.append(COPIED)
+        self.warnings.append(COPIED_FILE)
         return original
 
     def _with_notes(self, data: bytes, source: str) -> bytes:
