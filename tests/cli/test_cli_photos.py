@@ -24,7 +24,7 @@ from vidrestore.events import Event, Planned, Progressed, Started, Summary, Warn
 from vidrestore.jobs.run import result_warnings
 from vidrestore.media.formats import source
 from vidrestore.media.formats.encoder_table import EncoderChoice
-from vidrestore.media.photos.photo_notes import read_notes
+from vidrestore.media.formats.photo_notes import read_notes
 from vidrestore.media.reading.reader import VideoReader
 from vidrestore.pipeline.plan import Scene
 

@@ -21,19 +21,19 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.encoding import Encoder, opens, write_errors
+from vidrestore.media.formats.photo_notes import (
+    EDITORS,
+    EXIF,
+    TEXTS,
+    read_notes,
+    with_notes,
+)
 from vidrestore.media.formats.source import (
     KINDS,
     NUMBERED_PICTURES,
     PICTURE_ENCODERS,
     Target,
     kind_by_content,
-)
-from vidrestore.media.photos.photo_notes import (
-    EDITORS,
-    EXIF,
-    TEXTS,
-    read_notes,
-    with_notes,
 )
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.reading.reader import VideoReader

@@ -20,8 +20,8 @@ from typing import BinaryIO
 from vidrestore.errors import MediaError
 from vidrestore.media.containers.file_bytes import MOST_BLOCKS, jpeg_segments
 from vidrestore.media.formats.encoder_table import EncoderChoice
+from vidrestore.media.formats.heif import avif_profile, has_tiles, heif_notes
 from vidrestore.media.formats.source import AVIF, HEIF, kind_by_content
-from vidrestore.media.photos.heif import avif_profile, has_tiles, heif_notes
 
 # names of side data
 EXIF, PROFILE, EDITORS, TEXTS = "EXIF", "ICC_PROFILE", "XMP", "PNG_TEXT"
