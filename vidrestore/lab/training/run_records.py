@@ -306,8 +306,9 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _check_own(path: Path, is_own: Callable[[bytes], bool]) -> None:
     """Raise CheckpointError for a file that a run would replace though its first bytes aren't a record's."""
+    # a link is refused when the record is written
     with _writing(path):
-        if not path.exists():
+        if path.is_symlink() or not path.exists():
             return
         with open_regular(path) as stream:
             head = stream.read(_HEAD)
