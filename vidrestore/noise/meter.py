@@ -60,7 +60,7 @@ BAR_LINES = BarLines()
 EVEN_SHARE = 0.01
 # white noise of luma below which there is none but that of rounding
 LEAST_RESIDUAL = 0.35
-# white noise that no picture holds, since 0 and 255 are this far from their middle: a pattern of black and white
+# white noise that no picture holds, since 0 and 255 lie this far from their middle: black and white patterns
 MOST_NOISE = 127.5
 BOUNDS = (20.0, 232.0)  # grey levels between which a value isn't clipped
 
