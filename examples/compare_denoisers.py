@@ -28,7 +28,7 @@ from torch import Tensor
 from vidrestore.lab.degrade import add_gaussian_noise
 from vidrestore.models.dust import Dust
 from vidrestore.models.dust_sigma import SigmaDust
-from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast_linear import PackedLinear
 from vidrestore.models.grouping import GROUP, restore_patches
 from vidrestore.pixels.metrics import psnr
 from vidrestore.restorers.denoise import ClipPositions

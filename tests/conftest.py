@@ -23,9 +23,11 @@ LIMIT = 15 * 60
 
 
 def pytest_configure() -> None:
-    """Under `nohup`, commands get SIGHUP as elsewhere: a process inherits a signal that is ignored, but no
-    handler.
+    """Under `nohup` commands get SIGHUP as elsewhere, and SIGINT behind a script's `&`: a process inherits a
+    signal that is ignored, but no handler.
     """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)
 

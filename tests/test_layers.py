@@ -110,7 +110,7 @@ def test_nothing_outside_the_lab_imports_it_and_registries_alone_name_its_parts(
     assert naming == REGISTRIES
 
 
-MEDIA_FOLDERS = ("containers", "formats", "photos", "reading", "writing")
+MEDIA_FOLDERS = ("containers", "formats", "reading", "writing")
 
 
 PAPERS = f"{LAB}.papers"

@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vidrestore.models.dust import Transform
-from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast_linear import PackedLinear
 from vidrestore.models.noise_model import BANDS, LEAST, inputs_of, powers
 from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter

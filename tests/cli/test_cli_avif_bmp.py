@@ -9,7 +9,7 @@ import pytest
 from denoise_command import encoded_again, identity, run  # noqa: F401  (a fixture of all tests here)
 from numpy.typing import NDArray
 
-from vidrestore.media.photos.photo_notes import read_notes
+from vidrestore.media.formats.photo_notes import read_notes
 from vidrestore.media.reading.pictures import encoded
 
 PROFILE = bytes(16) + b"RGB " + bytes(180)  # as far as anything here reads one

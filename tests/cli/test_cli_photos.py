@@ -23,8 +23,7 @@ from vidrestore.cli.terminal import as_options
 from vidrestore.events import Event, Planned, Progressed, Started, Summary, Warned
 from vidrestore.jobs.run import result_warnings
 from vidrestore.media.formats import source
-from vidrestore.media.formats.encoder_table import EncoderChoice
-from vidrestore.media.photos.photo_notes import read_notes
+from vidrestore.media.formats.photo_notes import read_notes
 from vidrestore.media.reading.reader import VideoReader
 from vidrestore.pipeline.plan import Scene
 
@@ -625,7 +624,7 @@ def test_hostile_notes_do_no_harm(tmp_path, blocks):
     photo = with_blocks(write_photo(tmp_path / f"a{suffix}"), *blocks)
     tracemalloc.start()
     notes = read_notes(str(photo))
-    read_and_fitted = notes.fitting(EncoderChoice("png", "rgb24", "image2", {}))
+    read_and_fitted = notes.fitting("png", "rgb24")
     assert tracemalloc.get_traced_memory()[1] < 25 * 10**6
     tracemalloc.stop()
     assert read_and_fitted.kinds <= {"EXIF"} and not read_and_fitted.profile

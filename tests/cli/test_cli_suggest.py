@@ -428,3 +428,16 @@ def test_a_video_cut_short_before_the_first_place_is_looked_at_as_far_as_it_goes
 def test_a_name_that_begins_with_a_dash_is_no_option_of_the_suggested_command(tasks):
     words = shlex.split(command_line("-film.mp4", tasks))
     assert words[2] == "./-film.mp4"
+
+
+def test_no_preview_is_proposed_of_a_photograph(tmp_path, levels, capsys):
+    levels |= {"derain": 2.0, "desnow": 1.5}
+    photograph = tmp_path / "rain.png"
+    photograph.write_bytes(png(np.full((64, 80, 3), 128, np.uint8)))
+    verdicts, lines = found_in(photograph, capsys)
+    assert verdicts["rain or snow"] == "maybe"
+    assert lines[0] == f"vidrestore derain {photograph}"
+    levels |= {"derain": 3.0, "desnow": 2.9}
+    found_in(photograph, capsys)
+    assert run(photograph) == 0
+    assert "--preview" not in capsys.readouterr().out

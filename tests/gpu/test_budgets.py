@@ -141,9 +141,9 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
             "denoise, noise measured", "1080p", 410, marks=pytest.mark.budgets
         ),
         ("denoise, fast", "480p", 385),
-        ("denoise, fast", "1080p", 385),
+        pytest.param("denoise, fast", "1080p", 385, marks=pytest.mark.budgets),
         ("derain", "480p", 150),
-        ("derain", "1080p", 150),
+        pytest.param("derain", "1080p", 150, marks=pytest.mark.budgets),
         ("dehaze", "480p", 410),  # two networks
         pytest.param("dehaze", "1080p", 410, marks=pytest.mark.budgets),
         pytest.param("sr", "270p", 155, marks=pytest.mark.budgets),  # enlarged to 1080p

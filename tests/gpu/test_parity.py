@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vidrestore.jobs.bench import SYNTHETIC_SIGMA, write_video
 from vidrestore.jobs.in_memory import restore_frames
 from vidrestore.jobs.run import restore
-from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast_linear import PackedLinear
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, matched_positions
 from vidrestore.settings.options import RestoreOptions

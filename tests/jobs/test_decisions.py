@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from fake_restorer import request_of
 from sample_videos import chequered_planes, write_video
 from written_videos import described
@@ -106,3 +107,34 @@ def test_video_without_losses_but_with_noise_is_enlarged_as_compressed(
         assert measured_input(Step("sr"), reader) == ("compressed", "it has noise")
         assert measured_input(Step("sr", RestoreOptions(input="clean")), reader) is None
         assert measured_input(Step("denoise"), reader) is None
+
+
+@pytest.mark.parametrize("codec, pix_fmt", [("ffv1", "gray"), ("utvideo", "gbrp")])
+@pytest.mark.parametrize("falls, kind", [((16, 16.9, 40), "clean"), ((3, 18, 18), "")])
+def test_soft_pictures_are_enlarged_as_those_of_a_camera(
+    falls, kind, codec, pix_fmt, tmp_path, monkeypatch
+):
+    """The median of their frames decides."""
+    seen, remaining = [], list(falls)
+
+    def planes(
+        pix_fmt: str, number: int, width: int, height: int
+    ) -> tuple[np.ndarray, ...]:
+        luma = chequered_planes(pix_fmt, number, width, height)[0]
+        return (luma, luma // 2, luma // 3)[: 3 if pix_fmt == "gbrp" else 1]
+
+    def fall(luma: torch.Tensor) -> float:
+        seen.append(luma)
+        return remaining.pop(0)
+
+    monkeypatch.setattr("sample_videos.sample_planes", planes)
+    monkeypatch.setattr("vidrestore.jobs.steps.spectral_fall", fall)
+    path = tmp_path / "a.nut"
+    write_video(path, len(falls), codec, pix_fmt=pix_fmt, size=(128, 96))
+    with VideoReader(str(path)) as reader:
+        result = measured_input(Step("sr"), reader)
+        frame = next(reader.frames())
+    soft = ("compressed", "soft: its finest detail is 18 dB weaker")
+    assert result == ((kind, f"{codec} has no losses") if kind else soft)
+    colours = np.stack(frame.planes).astype(np.float32)
+    np.testing.assert_allclose(seen[0].numpy(), colours.mean(0), rtol=1e-5)

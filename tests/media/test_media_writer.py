@@ -32,11 +32,11 @@ from vidrestore.media.containers.matroska import display_size
 from vidrestore.media.formats.encoding import full_duration
 from vidrestore.media.formats.source import Target
 from vidrestore.media.reading.probe import probe
-from vidrestore.media.reading.y4m import Y4mOutput
 from vidrestore.media.writing import muxer
 from vidrestore.media.writing.stream_copier import StreamCopier
 from vidrestore.media.writing.streams import check_streams, pipe_warning
 from vidrestore.media.writing.writer import VideoWriter
+from vidrestore.media.writing.y4m_output import Y4mOutput
 from vidrestore.pixels.frames import Frame
 
 

@@ -9,7 +9,7 @@ from recovery_systems import moved
 from vidrestore.lab.papers.recovery import recover, weighted_attention
 from vidrestore.models.dust import Dust, DustConfig, dct_dictionary, soft_threshold
 from vidrestore.models.dust_sigma import config_of
-from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast_linear import PackedLinear
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import save_model
 

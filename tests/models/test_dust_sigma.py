@@ -8,7 +8,7 @@ from torch import Tensor
 from vidrestore.models import dust, dust_sigma
 from vidrestore.models.dust import soft_threshold
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, noise_level
-from vidrestore.models.fast.linear import PackedLinear, PlainLinear
+from vidrestore.models.fast_linear import PackedLinear, PlainLinear
 
 
 def trained_a_little(**changes: int) -> SigmaDust:

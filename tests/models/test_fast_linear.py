@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vidrestore.models.fast.linear import PackedLinear, PlainLinear, processor_has
+from vidrestore.models.fast_linear import PackedLinear, PlainLinear, processor_has
 
 
 @pytest.mark.parametrize("private", [True, False])

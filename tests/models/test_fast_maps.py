@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vidrestore.models.fast.maps import few_filters, normalised, spans
+from vidrestore.models.fast_maps import few_filters, normalised, spans
 
 
 @pytest.mark.parametrize("height, rows", [(1, 1), (7, 3), (8, 4), (5, 9), (6, 0)])

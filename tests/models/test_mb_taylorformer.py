@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from taylor_networks import INPUTS, PRINTED, golden, released, restored, small
 from torch import Tensor, nn
 
-from vidrestore.models import deform_conv, mb_taylorformer
-from vidrestore.models.fast import maps
-from vidrestore.models.fast.maps import spans
+from vidrestore.models import deform_conv, fast_maps, mb_taylorformer
+from vidrestore.models.fast_maps import spans
 from vidrestore.models.mb_taylorformer import (
     SIZES,
     ConvolutionPair,
@@ -136,7 +135,7 @@ def test_strips_of_any_height_equal_the_full_map(monkeypatch, rows, changes):
         torch.rand(2, 3, 24, 16, dtype=torch.float64),
     )
     expected = network(images)
-    monkeypatch.setattr(maps, "spans", lambda height, most: spans(height, rows))
+    monkeypatch.setattr(fast_maps, "spans", lambda height, most: spans(height, rows))
     with torch.no_grad():
         torch.testing.assert_close(
             network(images), expected.detach(), atol=1e-11, rtol=0
@@ -428,7 +427,7 @@ def test_strips_equal_the_full_map_and_do_not_alter_the_input(monkeypatch, form)
     network, tasks = small(tasks=TASKS, **form).double(), torch.tensor([1, 0])
     images = pictures(form).double()
     given, expected = images.clone(), network(images, tasks).detach()
-    monkeypatch.setattr(maps, "spans", lambda height, most: spans(height, 3))
+    monkeypatch.setattr(fast_maps, "spans", lambda height, most: spans(height, 3))
     with torch.no_grad():
         torch.testing.assert_close(network(images, tasks), expected, atol=1e-11, rtol=0)
     assert torch.equal(images, given)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.dust import Transform
-from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast_linear import PackedLinear
 from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.models.noise_model import (

@@ -340,3 +340,17 @@ def test_noise_of_planes_is_divided_by_their_norms():
     for gauge in (whole, divided):
         gauge.add(frames)
     assert divided.noise()[0].sigma == 2 * whole.noise()[0].sigma > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pattern_of_black_and_white_is_no_noise_but_noise_that_clips_is(seed):
+    rng = np.random.default_rng(seed)
+    pattern = 255 * np.kron(rng.integers(0, 2, (64, 80)), np.ones((2, 2)))
+    noisy = (128 + rng.normal(0, 80, (128, 160))).clip(0, 255)
+    rms = []
+    for picture in (pattern, noisy):
+        gauge = NoiseMeter(1, colour=False)
+        gauge.add([(picture.astype(np.float32),)] * 3)
+        rms.append(gauge.noise()[0].rms)
+    assert rms[0] == 0.0
+    assert 60 < rms[1] < 110

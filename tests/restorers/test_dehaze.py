@@ -277,6 +277,20 @@ def test_always_joins_the_dark_channel_prior_the_less_haze_the_networks_see(
     assert math.log(float(luma_of(clear).mean())) == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.parametrize("depth, left", [(0.1, 0), (0.2, 0.45), (1, 0.9)])
+def test_the_sky_of_a_scene_is_left_the_more_the_thicker_its_haze(depth, left):
+    hazy = 0.3 * picture(144, 96)[None]
+    hazy[:, :, :80] = 0.8
+    dark = 0.25 * hazy
+    airlight = torch.full((1, 3, 1, 1), 0.8)
+    clear = of_two_networks(hazy, dark, depth, airlight, dark, always=True)
+    # without the prior, which spares the sky as well
+    share = 1 - 0.7 * (1 - min(1, max(0, (depth - 0.1) / 0.2)))
+    expected = (1 - left) * share * math.log(0.25) + math.log(0.8)
+    found = float(luma_of(clear)[0, 0, 4:16, 8:-8].mean())
+    assert math.log(found) == pytest.approx(expected, abs=0.02)
+
+
 def test_a_coloured_scene_behind_coloured_haze_gets_its_colours_back_from_luma_alone():
     scene, airlight, transmission = picture(16, 24)[None], even(0.7, 0.75, 0.9), 0.6
     hazy = transmission * scene + (1 - transmission) * airlight

@@ -79,7 +79,8 @@ def _busy(path: Path) -> BusyError:
         # a lock that is a file alone may be left by a host that has crashed
         content = read_limited(path, LARGEST_LOCK).decode(errors="replace")
         if match := _HOLDER.match(content):
-            hours = (time.time() - path.stat().st_mtime) / 3600
+            # clocks of two hosts may differ
+            hours = max(0.0, time.time() - path.stat().st_mtime) / 3600
             return BusyError(
                 f"{busy}, by its lock, which the host {match[1]} wrote {hours:.1f} h ago; wait for it, or "
                 f"remove {path} if that host is not at work any more",

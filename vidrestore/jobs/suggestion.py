@@ -50,6 +50,7 @@ SAMPLED_PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the vide
 SEEN = NOISE_STEP
 # pixels of the square in the middle in which rain, snow and blur are looked for
 MIDDLE_SIDE = 384
+PREVIEW = "--preview 5s"  # before the whole video; a photograph is restored at once
 DUST_FRAMES = 5  # of a place, in which specks are looked for
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
 
@@ -183,9 +184,9 @@ def suggest(
     findings += [_blur(places, info.video, noisy=noisy, is_film=is_film)]
     findings += [_compression(info), _size(info.video)]
     findings += [Finding("damage", "yes", damage)] if damage else []
-    return Suggestion(
-        info, tuple(findings), tuple(_commands(info.path, findings, scan))
-    ), places
+    is_photo = [len(place.frames) for place in places] == [1]
+    commands = _commands(info.path, findings, scan, "" if is_photo else PREVIEW)
+    return Suggestion(info, tuple(findings), tuple(commands)), places
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
@@ -513,9 +514,11 @@ def _size(video: VideoInfo) -> Finding:
 
 
 def _commands(
-    path: str, findings: Sequence[Finding], scan: Scan | None
+    path: str, findings: Sequence[Finding], scan: Scan | None, preview: str
 ) -> Iterator[Command]:
-    """Yield the command for all that is sure and for its scan, then previews of what may be there."""
+    """Yield the command for all that is sure and for its scan, then those for what may be there, each with
+    the option of a preview or "".
+    """
     # one command for all that is sure, in the order in which the tasks are applied
     by_task = {finding.task: finding for finding in findings if finding.task}
     sure = [task for task, finding in by_task.items() if finding.verdict == "yes"]
@@ -523,7 +526,8 @@ def _commands(
     options, scanned = RECIPES[scan.kind] if scan and scan.why else ("", "")
     if sure or scanned:
         why = ", ".join(by_task[task].name for task in sure)
-        reasons = [f"against {why}: run it with --preview 5s first"] if sure else []
+        advice = f": run it with {preview} first" if preview else ""
+        reasons = [f"against {why}{advice}"] if sure else []
         reasons += [scanned] if scanned else []
         yield Command(
             f"{command_line(path, sure or ['denoise'])}{options}", "; ".join(reasons)
@@ -532,7 +536,7 @@ def _commands(
     for task, finding in by_task.items():
         if finding.verdict == "maybe" and finding is not small:
             yield Command(
-                f"{command_line(path, [task])} --preview 5s",
+                f"{command_line(path, [task])} {preview}".rstrip(),
                 f"{finding.name}: {finding.reason}",
             )
     if small.verdict == "maybe":

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.fast.maps import CPU_STRIP, Span, is_traced, spans
+from vidrestore.models.fast_maps import CPU_STRIP, Span, is_traced, spans
 from vidrestore.models.matching import maps_of_means, median_of_nine
 from vidrestore.models.spynet import warp
 

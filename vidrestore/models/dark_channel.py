@@ -3,6 +3,9 @@
 K. He, J. Sun, X. Tang, "Single image haze removal using dark channel prior", CVPR 2009: a place's darkest
 colour over that of the airlight is its share of haze. Sky breaks the prior, and its blocks and dirt would
 come out: what is as bright as the airlight and smooth is spared.
+
+Thick haze hides where the sky ends. What is bright and smooth down from the upper edge of a picture is sky,
+if it spans the picture and the rest is darker.
 """
 
 from __future__ import annotations
@@ -42,23 +45,26 @@ class DarkChannel:
 
     def clear_luma(self, pictures: Tensor) -> Tensor:
         """Return the luma (B, 1, H, W) in [0, 1] of R'G'B' pictures (B, 3, H, W) without haze."""
-        luma, dark = luma_of(pictures), self._darkest(pictures)
-        count = max(1, int(self.brightest * dark[0].numel()))
-        places = dark.flatten(1).topk(count).indices[:, None].expand(-1, 3, -1)
-        airlight = (
-            pictures.flatten(2)
-            .gather(2, places)
-            .mean(2)[..., None, None]
-            .clamp(min=1e-3)
-        )
+        luma, airlight = luma_of(pictures), self._airlight(pictures)
         haze = self._darkest(pictures / airlight)
-        transmission = self._edged(
+        transmission = self.edged(
             luma, self._with_sky(1 - self.removed * haze, haze, luma)
         )
         clear = (pictures - airlight) / transmission.clamp(
             self.least_transmission, 1
         ) + airlight
         return luma_of(clear.clamp(0, 1))
+
+    def haze(self, pictures: Tensor) -> Tensor:
+        """Return the shares of haze (B, 1, H, W) of the places of R'G'B' pictures (B, 3, H, W)."""
+        return self._darkest(pictures / self._airlight(pictures))
+
+    def _airlight(self, pictures: Tensor) -> Tensor:
+        dark = self._darkest(pictures)
+        count = max(1, int(self.brightest * dark[0].numel()))
+        places = dark.flatten(1).topk(count).indices[:, None].expand(-1, 3, -1)
+        colours = pictures.flatten(2).gather(2, places)
+        return colours.mean(2)[..., None, None].clamp(min=1e-3)
 
     def _darkest(self, pictures: Tensor) -> Tensor:
         darkest = -pictures.amin(1, keepdim=True)
@@ -76,7 +82,8 @@ class DarkChannel:
         )
         return transmission.lerp(transmission.clamp(min=self.sky_transmission), sky)
 
-    def _edged(self, luma: Tensor, transmission: Tensor) -> Tensor:
+    def edged(self, luma: Tensor, transmission: Tensor) -> Tensor:
+        """Return maps (B, 1, H, W) with the edges of luma (B, 1, H, W)."""
         mean, aim = (
             means_around(luma, self.edge_side),
             means_around(transmission, self.edge_side),
@@ -88,6 +95,59 @@ class DarkChannel:
         return means_around(slope, self.edge_side) * luma + means_around(
             offset, self.edge_side
         )
+
+
+@dataclass(frozen=True)
+class HazySky:
+    """What is sky in small pictures of about 144 lines with thick haze; sides of squares are in pixels.
+
+    bright: shares of haze between which a place may become sky
+    detail_side, smooth_side: detail is luma less its mean in the first square; its deviation is taken in the
+        second
+    smooth: deviations of detail between which a place may be no sky
+    growth: radius by which sky grows, as smoothness ends before things do
+    edge_side, edge_variance: of the guided filter that brings the edges of luma to the sky
+    upper_edge: the share of the rows that sky must span
+    span: shares of their width between which sky may be the scene's
+    above, below: shares of the rows at either end whose lumas are compared
+    lighter: differences of them between which sky may be the scene's
+    """
+
+    bright: tuple[float, float] = (0.4, 0.7)
+    detail_side: int = 5
+    smooth_side: int = 11
+    smooth: tuple[float, float] = (0.002, 0.006)
+    growth: int = 4
+    edge_side: int = 15
+    edge_variance: float = 1e-4
+    upper_edge: float = 1 / 18
+    span: tuple[float, float] = (0.6, 0.9)
+    above: float = 1 / 6
+    below: float = 1 / 3
+    lighter: tuple[float, float] = (0.2, 0.35)
+
+    def shares(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how much each place (B, 1, H, W) of R'G'B' pictures (B, 3, H, W) looks like sky, and how
+        much their scenes (B, 1, 1, 1) seem to have any, from 0 to 1.
+        """
+        luma = luma_of(pictures)
+        prior = DarkChannel(edge_side=self.edge_side, edge_variance=self.edge_variance)
+        detail = luma - means_around(luma, self.detail_side)
+        deviation = means_around(detail * detail, self.smooth_side).sqrt()
+        likeness = share(prior.haze(pictures), *self.bright)
+        likeness = likeness * (1 - share(deviation, *self.smooth))
+        # it ends where something stands before it
+        sky = likeness.cummin(2).values
+        edge, above, below = (
+            max(1, round(part * luma.shape[2]))
+            for part in (self.upper_edge, self.above, self.below)
+        )
+        span = sky[:, :, :edge].mean((2, 3), keepdim=True)
+        difference = luma[:, :, :above].mean((2, 3), keepdim=True)
+        difference = difference - luma[:, :, -below:].mean((2, 3), keepdim=True)
+        scene = share(span, *self.span) * share(difference, *self.lighter)
+        grown = F.max_pool2d(sky, 2 * self.growth + 1, stride=1, padding=self.growth)
+        return prior.edged(luma, grown).clamp(0, 1), scene
 
 
 def share(values: Tensor, least: float, most: float) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.maps import (
+from vidrestore.models.fast_maps import (
     Span,
     depthwise_rows,
     in_one_piece,

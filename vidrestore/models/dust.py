@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.linear import Linear, on_tokens
+from vidrestore.models.fast_linear import Linear, on_tokens
 
 # std of the noise that makes the heads' dictionaries differ (paper, Section IV-B)
 HEAD_SPREAD = 3e-4

@@ -38,7 +38,7 @@ from vidrestore.models.dust import (
     check_sizes,
     dct_dictionary,
 )
-from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
+from vidrestore.models.fast_linear import Linear, PlainLinear, on_tokens
 from vidrestore.models.fitted import on_device
 
 # level = ln(sigma / SIGMA_CENTRE) / SIGMA_SPREAD lies in about [-1.8, 1.1] for sigma 1-75

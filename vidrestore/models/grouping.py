@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.cores import dealt
-from vidrestore.models.fast.linear import Linear
+from vidrestore.models.fast_linear import Linear
 from vidrestore.models.fitted import on_device
 
 GROUP = 20  # tokens of a group, the paper's clip length

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from vidrestore.models.alignment import aligned
 from vidrestore.models.deform_conv import DeformableEmbedding, FixedEmbedding
-from vidrestore.models.fast.maps import (
+from vidrestore.models.fast_maps import (
     depthwise,
     in_one_piece,
     pointwise,

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.maps import is_traced
+from vidrestore.models.fast_maps import is_traced
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of R, G, B in ImageNet
 INPUTS = 8  # channels of a level: reference (3), warped supporting frame (3), flow (2)

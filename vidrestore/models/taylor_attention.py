@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.maps import (
+from vidrestore.models.fast_maps import (
     depthwise,
     depthwise_rows,
     expanded_strips,

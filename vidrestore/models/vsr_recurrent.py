@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from vidrestore.cores import dealt
 from vidrestore.models.alignment import luma_of, subpixel_motion
-from vidrestore.models.fast.maps import in_one_piece, is_traced, spans
+from vidrestore.models.fast_maps import in_one_piece, is_traced, spans
 from vidrestore.models.grouping import frames_at_once
 from vidrestore.models.spynet import SpynetConfig, sampled, sampling_grid, warp
 from vidrestore.models.vsr_transformer import (

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.maps import Span, shared_rows, strip_spans
+from vidrestore.models.fast_maps import Span, shared_rows, strip_spans
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
 
 SCALE = 4

@@ -5,7 +5,8 @@ One network estimates the depth of the haze and removes only that, the other was
 scene with almost no haze nothing changes; in more haze the first decides, and in thick haze the logarithm of
 luma is mostly that of the second. Both invent colours, so those of the scattering model are taken: a frame is
 a share of the scene's light, and light of the colour of the airlight. Who asks for haze to go always sees
-some: where the networks don't, luma is mostly that of the dark channel prior.
+some: where the networks don't, luma is mostly that of the dark channel prior. In thick haze the networks
+darken the sky, too, in blotches: it stays.
 
 The amount of haze is seen in a whole scene, not in a corner of it, and haze changes little from pixel to
 pixel. So a small picture suffices, and takes a fraction of the time. Its change, a gain and an offset for
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.alignment import luma_of
-from vidrestore.models.dark_channel import DarkChannel, share
+from vidrestore.models.dark_channel import DarkChannel, HazySky, share
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze
 from vidrestore.pixels.clips import reflected_window
@@ -64,6 +65,8 @@ FLAT = 1e-5
 HAZE, THICK, MOST_THICK = (0.04, 0.2), (0.1, 0.3), 0.7
 # share of the dark channel prior in the logarithm of luma, of scenes that aren't THICK
 MOST_PRIOR = 0.7
+# share of the source in the logarithm of luma of the sky in THICK haze
+SKY_LEFT = 0.9
 BLACK = 4e-3  # luma is taken to be brighter
 # most that colours gain by contrast alone: more shows blocks and a brown sky
 CLEAREST = 1.8
@@ -169,21 +172,29 @@ class HazeEstimate(NamedTuple):
     source: Tensor
     restored: Tensor  # by the first network
     thick: Tensor | None = None  # by the second
-    # (B, 4, 1, 1): mean optical depth, and R'G'B' of airlight whose luma is 1
+    # (B, 5, 1, 1): mean optical depth, share of a sky, and R'G'B' of airlight whose luma is 1
     haze: Tensor | None = None
+    sky: Tensor | None = None  # how much each place is sky, if there is one
     prior: Tensor | None = None  # luma by the dark channel prior, if all haze is to go
 
-    def clear(self, depth: Tensor | None) -> Tensor:
-        """Return the pictures without haze, in scenes of these mean optical depths (B, 1, 1, 1)."""
-        if depth is None or self.thick is None:
+    def clear(self, scene: Tensor | None) -> Tensor:
+        """Return the pictures without haze, in scenes (B, 2, 1, 1) of these mean optical depths and shares of
+        a sky.
+        """
+        if scene is None or self.thick is None or self.sky is None:
             return self.restored
+        depth, sky = scene.split(1, 1)
+        thickness = share(depth, *THICK)
         first, thick = self.restored.log(), self.thick.log()
         if self.prior is not None:
             clear = first.lerp(thick, MOST_THICK)
-            return clear.lerp(
-                self.prior.log(), MOST_PRIOR * (1 - share(depth, *THICK))
-            ).exp()
-        clear = first.lerp(thick, MOST_THICK * share(depth, *THICK)).exp()
+            clear = clear.lerp(self.prior.log(), MOST_PRIOR * (1 - thickness))
+        else:
+            clear = first.lerp(thick, MOST_THICK * thickness)
+        left = SKY_LEFT * thickness * sky * self.sky
+        clear = clear.lerp(self.source.log(), left).exp()
+        if self.prior is not None:
+            return clear
         return self.source.lerp(clear, share(depth, *HAZE))
 
 
@@ -204,7 +215,9 @@ def estimates_of(
         depth, airlight = (
             maps.mean((2, 3), keepdim=True) for maps in (depth, airlight)
         )
-        parts = [*lumas, torch.cat((depth, airlight / luma_of(airlight)), 1)]
+        sky, scene = HazySky().shares(small.clamp(0, 1))
+        haze = torch.cat((depth, scene, airlight / luma_of(airlight)), 1)
+        parts = [*lumas, haze, sky]
         parts += [DarkChannel().clear_luma(small.clamp(0, 1)).clamp(min=BLACK)] * always
     frames = zip(*(part.split(1) for part in parts), strict=True)
     return [HazeEstimate(*maps) for maps in frames]
@@ -222,11 +235,11 @@ def dehaze_smoothly(
     estimates = HazeEstimate._make(
         None if maps[0] is None else torch.cat(maps) for maps in fields
     )
-    depth = haze = None
+    scene = haze = None
     if estimates.haze is not None:
         haze = estimates.haze.unflatten(0, (count, length)).mean(1)
-        depth = haze[:, :1].repeat_interleave(length, 0)
-    clear = estimates.clear(depth)
+        scene = haze[:, :2].repeat_interleave(length, 0)
+    clear = estimates.clear(scene)
     gains = (_level(clear) / _level(estimates.source)).unflatten(0, (count, length))
     steady: Tensor = gains.mean(1) / gains[:, length // 2]
     middle = slice(length // 2, None, length)
@@ -235,7 +248,7 @@ def dehaze_smoothly(
     )
     if haze is None:
         return (gain * frames + offset) * steady
-    return with_luma(frames, gain, offset, steady, haze[:, 1:])
+    return with_luma(frames, gain, offset, steady, haze[:, 2:])
 
 
 def with_luma(

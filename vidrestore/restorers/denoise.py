@@ -19,7 +19,7 @@ from torch import Tensor
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.dust import Dust, FastDust, Transform
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
-from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast_linear import PackedLinear
 from vidrestore.models.fields import field_of, real_samples
 from vidrestore.models.grouping import CHUNK, GROUP, origins_of, restore_patches
 from vidrestore.models.matching import (

@@ -13,7 +13,7 @@ import torch
 
 from vidrestore.errors import OptionError
 from vidrestore.event_log import counted_words
-from vidrestore.models.fast.linear import processor_has
+from vidrestore.models.fast_linear import processor_has
 from vidrestore.settings import option_values
 from vidrestore.working import available_cores
 

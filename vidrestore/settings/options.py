@@ -298,7 +298,7 @@ class RestoreOptions(Options):
         height (int): Lines of the output of `sr`, an even number, in place of `scale`; default None: by
             `scale`.
         input ("auto", "clean" or "compressed"): Kind of source for `sr`: downscaled without loss, or from a
-            camera or the web; default "auto": by its bits per pixel and its noise.
+            camera or the web; default "auto": by its bits per pixel, noise and softness.
         strength (float): Share of the restored picture, from 0, the source, to 1; default 1.0.
         chroma_strength (float): The same of chroma in `denoise`; default None: that of `strength`.
         grain (float): Standard deviation of film grain that is added after `denoise`, on the 0-255 scale,

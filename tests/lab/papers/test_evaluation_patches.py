@@ -19,7 +19,7 @@ from vidrestore.lab.papers.sensed_patches import (
     restorer,
 )
 from vidrestore.lab.papers.tables import Table, TableSet, seed_of
-from vidrestore.models.fast.linear import PlainLinear
+from vidrestore.models.fast_linear import PlainLinear
 from vidrestore.pages.results import GIVEN, ClipMetrics, System
 from vidrestore.pixels.metrics import psnr, ssim
 from vidrestore.weights import Model, build_network

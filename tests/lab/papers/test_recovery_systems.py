@@ -27,7 +27,7 @@ from vidrestore.lab.training import loop
 from vidrestore.lab.training.data import sources
 from vidrestore.lab.training.loop import train
 from vidrestore.lab.training.objective import objective_of
-from vidrestore.models.fast.linear import PackedLinear, PlainLinear
+from vidrestore.models.fast_linear import PackedLinear, PlainLinear
 from vidrestore.weights import load_model, save_model
 from vidrestore.weights.checkpoint import build_network
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vidrestore.lab.papers.recovery import recover
 from vidrestore.lab.papers.recovery_transformers import sinusoids
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.models.fast.linear import PackedLinear, PlainLinear
+from vidrestore.models.fast_linear import PackedLinear, PlainLinear
 
 BOTH = pytest.mark.parametrize(
     "measurements", [None, MEASUREMENTS], ids=["denoising", "sensing"]

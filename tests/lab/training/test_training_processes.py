@@ -307,32 +307,15 @@ def by_torchrun(folder: Path, arguments: list[str]) -> str:
 def test_two_processes_stop_after_the_same_step_and_resume_to_the_weights_of_one(
     tmp_path,
 ):
-    config = tiny_run(tmp_path)
-    options = [
-        "train",
-        "--config",
-        f"{tmp_path}/tiny.toml",
-        "-o",
-        f"{tmp_path}/two",
-        "--device",
-        "cpu",
-    ]
-    printed = by_torchrun(tmp_path, [*options, "--stop-after", "0"])
-    assert re.findall(r"stopped: step (\d+) is in", printed) == ["1"]
-    by_torchrun(tmp_path, [*options, "--resume"])
-    one = train(config, tmp_path / "one", device="cpu")
-    assert losses(one.parent) == pytest.approx(losses(tmp_path / "two"), rel=1e-4)
-
-
-@pytest.mark.slow
-def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path):
     config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
-    options = ["-o", f"{tmp_path}/two", "--device", "cpu"]
-    printed = by_torchrun(
-        tmp_path, ["train", "--config", f"{tmp_path}/tiny.toml", *options]
-    )
+    files = ["--config", f"{tmp_path}/tiny.toml", "-o", f"{tmp_path}/two"]
+    options = ["train", *files, "--device", "cpu"]
+    stopped = by_torchrun(tmp_path, [*options, "--stop-after", "0"])
+    assert re.findall(r"stopped: step (\d+) is in", stopped) == ["1"]
     # the second process is quiet
-    assert len(re.findall(r"^step 0 of ", printed, re.MULTILINE)) == 1
+    assert len(re.findall(r"^step 0 of ", stopped, re.MULTILINE)) == 1
+    by_torchrun(tmp_path, [*options, "--resume"])
+    # each takes half of every batch, one process the whole
     one = train(config, tmp_path / "one", device="cpu")
     assert losses(one.parent) == pytest.approx(losses(tmp_path / "two"), rel=1e-4)
     weights, expected = (

@@ -22,6 +22,7 @@ from vidrestore.lab.training.run_records import (
     POINTS,
     CsvLog,
     StepLog,
+    metrics_table,
     thinned,
     training_plot,
 )
@@ -108,6 +109,50 @@ def test_lines_that_are_none_of_ours_end_the_log(tmp_path, rubbish):
     )
 
 
+@pytest.mark.parametrize(
+    "content", ["mine\n", '{"step": 1, "train_loss": 2}\n', "mine"]
+)
+@pytest.mark.parametrize(
+    "suffix", [".log.jsonl", ".log.csv", ".validations.csv", ".svg"]
+)
+def test_a_file_of_another_program_is_not_replaced_by_a_record(
+    tmp_path, suffix, content
+):
+    run = tiny_run(tmp_path)
+    path = tmp_path / "runs" / f"tiny{suffix}"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(CheckpointError, match=rf"tiny\{suffix}: isn't a record"):
+        train(run, path.parent, device="cpu")
+    assert path.read_text() == content
+    assert [entry.name for entry in path.parent.iterdir() if entry != path] == []
+
+
+@pytest.mark.parametrize("log", [StepLog, CsvLog])
+def test_a_log_that_was_cut_anywhere_is_one_still(tmp_path, log):
+    path = tmp_path / "log"
+    whole = log.heading + log(path).line(vars(stepped(1)))
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        begun_again = log(path)
+        begun_again(Began(0, 100, "cpu", None))
+        begun_again.close()
+        assert not path.exists()
+
+
+def test_the_table_of_validations_has_the_metrics_of_the_curve(trained):
+    text = (trained.folder / "tiny.validations.csv").read_text()
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [row["step"] for row in rows] == ["5", "10", "12"]
+    drawn = (trained.folder / "tiny.svg").read_text()
+    for name in set(rows[0]) - {"step"}:
+        assert f">{name.removeprefix('psnr ')}</tspan>" in drawn
+        assert all(5 < float(row[name]) < 60 for row in rows)
+    assert metrics_table([{"step": 3, "psnr": {"a,b": 30.5, "c": math.nan}}]) == (
+        'step,"psnr a,b",psnr c\n3,30.5,\n'
+    )
+
+
 @pytest.mark.skipif(
     not Path("/dev/full").exists(), reason="needs a device that is always full"
 )
@@ -154,6 +199,14 @@ def test_tensorboard_that_is_not_installed_is_an_error_that_names_the_package(
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(OptionError, match=r'pip install "vidrestore\[tensorboard\]"'):
         train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
+
+
+def test_a_missing_package_is_found_before_a_folder_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    with pytest.raises(OptionError, match="tensorboard"):
+        train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")

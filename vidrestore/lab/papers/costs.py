@@ -39,7 +39,7 @@ from vidrestore.lab.papers.tables import (
     weights_notes,
 )
 from vidrestore.lab.papers.training_groups import ClipGroups, divided
-from vidrestore.models.fast.linear import PlainLinear
+from vidrestore.models.fast_linear import PlainLinear
 from vidrestore.pages.results import Result, Row, System, Values, rounded
 from vidrestore.weights import Model, build_network
 from vidrestore.weights.manifest import Card

@@ -24,7 +24,7 @@ from vidrestore.models.dust import (
     soft_threshold,
     weighted_attention,
 )
-from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
+from vidrestore.models.fast_linear import Linear, PlainLinear, on_tokens
 
 T = TypeVar("T")
 Recovering = Callable[[Tensor], Tensor]  # groups of patches, (B, T, M) -> (B, T, N)

@@ -45,7 +45,7 @@ from vidrestore.models.dust import (
     normalised_attention,
     weighted_attention,
 )
-from vidrestore.models.fast.linear import Linear, Product, on_tokens
+from vidrestore.models.fast_linear import Linear, Product, on_tokens
 
 
 @dataclass(frozen=True)

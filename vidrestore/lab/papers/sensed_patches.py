@@ -31,7 +31,7 @@ from vidrestore.lab.papers.printed_forms import (
 )
 from vidrestore.lab.papers.tables import Table, TableSet, seed_of
 from vidrestore.lab.sensing.recover import recovery_clips
-from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast_linear import PackedLinear
 from vidrestore.models.grouping import origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.pages.results import GIVEN, ClipMetrics, Comparison, System

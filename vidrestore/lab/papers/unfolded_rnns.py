@@ -58,7 +58,7 @@ from vidrestore.lab.papers.recovery import (
     sensing_or_identity,
 )
 from vidrestore.models.dust import dct_dictionary
-from vidrestore.models.fast.linear import Linear, Product, on_tokens
+from vidrestore.models.fast_linear import Linear, Product, on_tokens
 
 SENSING_SCALE = 0.5  # factor on Glorot's rule
 

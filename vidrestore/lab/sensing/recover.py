@@ -38,7 +38,7 @@ from vidrestore.media.writing.finished import (
     read_tag,
 )
 from vidrestore.media.writing.writer import VideoWriter
-from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fast_linear import PackedLinear
 from vidrestore.models.fitted import on_device
 from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
 from vidrestore.pipeline.chain import at_once, frames_ahead

@@ -44,7 +44,7 @@ from vidrestore.lab.training.networks import (
 )
 from vidrestore.lab.training.objective import objective_of
 from vidrestore.lab.training.parallel import LostError, ProcessGroup, processes
-from vidrestore.lab.training.run_records import recording
+from vidrestore.lab.training.run_records import board_writer, recording
 from vidrestore.lab.training_events import (
     Began,
     Interrupted,
@@ -76,8 +76,8 @@ def train(
 
     That file holds the averaged weights of the last step, `<name>.best.safetensors` those of the best
     validation. A checkpoint is written beside them every few minutes and when the run is interrupted,
-    `<name>.log.jsonl` and `<name>.log.csv` have a line per step, `<name>.svg` shows the loss and the held-out
-    metrics.
+    `<name>.log.jsonl` and `<name>.log.csv` have a line per step, `<name>.validations.csv` the held-out
+    metrics, `<name>.svg` shows both.
 
     Batches and noise depend only on the
     seed and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported
@@ -89,7 +89,8 @@ def train(
 
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
     overwritten, if another process works on the same run, and if training diverges; MediaError for
-    unreadable data; CheckpointError for unfit weights and for files that can't be written; OptionError for a
+    unreadable data; CheckpointError for unfit weights, for files that can't be written and for others' files
+    of the same names; OptionError for a
     missing device or package; LostError and WorkerError if another process of the run ends;
     KeyboardInterrupt after Ctrl-C.
 
@@ -109,6 +110,8 @@ def train(
     """
     # what must end with the run is entered in this order: memory, signals, processes, lock, records
     deadline = time.monotonic() + stop_after
+    if tensorboard:
+        board_writer()  # before a folder is made
     with ExitStack() as stack:
         stack.enter_context(memory_errors(config))
         stop = stack.enter_context(stop_signal(deadline))

@@ -37,7 +37,7 @@ from vidrestore.lab.training.data.pairs import (
 from vidrestore.lab.training.data.super_resolution import HeldOutClips
 from vidrestore.lab.training_events import Metrics
 from vidrestore.models.dust import Dust
-from vidrestore.models.fast.linear import PlainLinear
+from vidrestore.models.fast_linear import PlainLinear
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze

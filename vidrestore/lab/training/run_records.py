@@ -1,14 +1,16 @@
-"""Records of a run beside its checkpoint: a log with a line per step as JSON and as CSV, a plot of the loss
-and the held-out metrics, and TensorBoard's files, which need the optional package `tensorboard`.
+"""Records of a run beside its checkpoint: a log with a line per step as JSON and as CSV, a table of the
+held-out metrics, a plot of both, and TensorBoard's files, which need the optional package `tensorboard`.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +18,13 @@ from typing import IO, Any
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import Count, open_descriptor, parse_object, stored
+from vidrestore.files.regular import (
+    Count,
+    open_descriptor,
+    open_regular,
+    parse_object,
+    stored,
+)
 from vidrestore.lab.training.learner import Validations
 from vidrestore.lab.training_events import (
     Began,
@@ -25,9 +33,11 @@ from vidrestore.lab.training_events import (
     Stepped,
     Validated,
 )
-from vidrestore.pages.svg_charts import picture
+from vidrestore.pages.svg_charts import CHART_STYLE, picture
 
 POINTS = 320  # most points of a curve
+_HEAD = 1 << 12  # bytes that show whose a file is
+_TABLE_HEAD = b"step,psnr "  # first bytes of a table of metrics
 _STEP_RECORD = stored(step=Count, loss=float | None)
 _COLUMNS = ("step", "loss", "learning_rate", "gradient_norm", "seconds")
 
@@ -40,11 +50,14 @@ def recording(
     *,
     tensorboard: bool = False,
 ) -> Iterator[Listener]:
-    """Yield a listener that writes records named after `stem`, the plot at every validation, and calls
-    `on_event`. Raises CheckpointError if one can't be written, OptionError if the package for `tensorboard`
-    is missing.
+    """Yield a listener that writes records named after `stem`, table and plot at every validation, and calls
+    `on_event`. Raises CheckpointError if one can't be written, or has the name of a file that isn't a record
+    of a run; OptionError if the package for `tensorboard` is missing.
     """
     plot = stem.with_suffix(".svg")
+    metrics = stem.with_suffix(".validations.csv")
+    _check_own(plot, lambda head: CHART_STYLE.encode() in head)
+    _check_own(metrics, lambda head: head.startswith(_TABLE_HEAD))
     # all logs are closed, whatever ends the run
     with ExitStack() as stack:
         board = (
@@ -62,8 +75,8 @@ def recording(
                 board(event)
             if isinstance(event, Validated):
                 svg = training_plot(stem.name, log.steps, log.losses, validations.curve)
-                with _writing(plot), replacing(plot, sync=False) as stream:
-                    stream.write(svg.encode())
+                _replace(plot, svg)
+                _replace(metrics, metrics_table(validations.curve))
             on_event(event)
 
         yield emit
@@ -73,12 +86,15 @@ class StepLog:
     """A listener that writes a line of JSON per step: step, loss, learning_rate, gradient_norm and seconds.
 
     Values that are not finite are null. A run that begins at a step removes later lines. `steps` and `losses`
-    hold the log's values. Raises CheckpointError if the log can't be written.
+    hold the log's values. Raises CheckpointError if the log can't be written, or if a file of that name isn't
+    one.
     """
 
     heading = b""
+    signature = b'{"step": '  # first bytes of a log
 
     def __init__(self, path: Path) -> None:
+        _check_own(path, self._is_own)
         self.path = path
         self.steps = array("q")
         self.losses = array("d")
@@ -92,6 +108,13 @@ class StepLog:
             finite = plain(values | {"seconds": round(event.seconds, 3)})
             self._write(self.line(finite))
             self._append(finite)
+
+    def _is_own(self, head: bytes) -> bool:
+        """Return True for the first bytes of a log, even if a full disk cut its first line."""
+        line, end, _ = head.removeprefix(self.heading).partition(b"\n")
+        if end:
+            return self.values(line + end) is not None
+        return self.signature.startswith(head[: len(self.signature)])
 
     def _begin(self, step: int) -> None:
         # lines of steps that the checkpoint doesn't have are written again
@@ -155,6 +178,7 @@ class CsvLog(StepLog):
     """The same as a table for spreadsheets, with a heading; values that are not finite are empty."""
 
     heading = ",".join(_COLUMNS).encode() + b"\n"
+    signature = heading
 
     def line(self, values: dict[str, Any]) -> bytes:
         cells = ["" if values[name] is None else str(values[name]) for name in _COLUMNS]
@@ -170,17 +194,26 @@ class CsvLog(StepLog):
             return None
 
 
+def metrics_table(curve: Sequence[dict[str, Any]]) -> str:
+    """Return a validation a line as CSV: its step, and the PSNR in dB by sigma or degradation; empty where
+    it isn't finite.
+    """
+    metrics = list(curve[-1]["psnr"])
+    stream = io.StringIO()
+    table = csv.writer(stream, lineterminator="\n")
+    table.writerow(["step", *(f"psnr {metric}" for metric in metrics)])
+    for point in curve:
+        values = plain({metric: point["psnr"][metric] for metric in metrics})
+        table.writerow([point["step"], *values.values()])
+    return stream.getvalue()
+
+
 @contextmanager
 def _board(folder: Path) -> Iterator[Listener]:
     """Yield a listener that writes for TensorBoard to `folder`; the steps after that of a resumed run are
     replaced. Raises OptionError if the package is missing.
     """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise OptionError(
-            '`tensorboard` needs a package that is not installed: pip install "vidrestore[tensorboard]"'
-        ) from error
+    writer_of = board_writer()
     # writers begin with the run's first event, which names the step
     with ExitStack() as stack:
         writers: list[Any] = []
@@ -188,7 +221,7 @@ def _board(folder: Path) -> Iterator[Listener]:
         def emit(event: Event) -> None:
             match event:
                 case Began():
-                    writer = SummaryWriter(str(folder), purge_step=event.step + 1)
+                    writer = writer_of(str(folder), purge_step=event.step + 1)
                     writers.append(stack.enter_context(closing(writer)))
                 case Stepped():
                     for name in ("loss", "learning_rate", "gradient_norm"):
@@ -202,6 +235,17 @@ def _board(folder: Path) -> Iterator[Listener]:
                         )
 
         yield emit
+
+
+def board_writer() -> Any:
+    """Return TensorBoard's class of writers. Raises OptionError if the package is missing."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise OptionError(
+            '`tensorboard` needs a package that is not installed: pip install "vidrestore[tensorboard]"'
+        ) from error
+    return SummaryWriter
 
 
 def training_plot(
@@ -258,3 +302,23 @@ def _writing(path: Path) -> Iterator[None]:
             f"{path}: can't be written ({reason}); free some space or remove the file, and go on with "
             "`resume`"
         ) from error
+
+
+def _check_own(path: Path, is_own: Callable[[bytes], bool]) -> None:
+    """Raise CheckpointError for a file that a run would replace though its first bytes aren't a record's."""
+    # a link is refused when the record is written
+    with _writing(path):
+        if path.is_symlink() or not path.exists():
+            return
+        with open_regular(path) as stream:
+            head = stream.read(_HEAD)
+    if head and not is_own(head):
+        raise CheckpointError(
+            f"{path}: isn't a record of a training run, and would be replaced; move it, or choose another "
+            "`output`"
+        )
+
+
+def _replace(path: Path, text: str) -> None:
+    with _writing(path), replacing(path, sync=False) as stream:
+        stream.write(text.encode())

@@ -80,7 +80,7 @@ def repeatable(row: EncoderRow) -> dict[str, str]:
     """Return the settings that make an encoder's output repeatable for one number of threads."""
     if not row.avx2_settings or platform.machine().lower() not in ("x86_64", "amd64"):
         return {}
-    from vidrestore.models.fast.linear import processor_has  # which imports torch
+    from vidrestore.models.fast_linear import processor_has  # which imports torch
 
     # without AVX2 it would crash
     return row.avx2_settings if processor_has("avx2") else {}

@@ -1,4 +1,6 @@
-"""Encode planes to packets: fill FFmpeg's frames without swscale, tag them like the source, try encoders."""
+"""Encode planes to packets: convert them to an encoder's format, fill FFmpeg's frames without swscale, tag
+them like the source, try encoders.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Self
 
@@ -19,14 +22,25 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
+from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.files.regular import write_problem
 from vidrestore.media.formats.encoder_table import EncoderChoice
-from vidrestore.media.formats.pixel_formats import as_encoded, converted, layout_of
-from vidrestore.pixels.frames import ColourTags, Frame, VideoInfo
+from vidrestore.media.formats.pixel_formats import layout_of
+from vidrestore.pixels.frames import (
+    UNSPECIFIED,
+    ColourTags,
+    Frame,
+    PixelFormat,
+    VideoInfo,
+)
 
 _TRIAL_FRAMES = 3
+# code points of ITU-T H.273
+BT709, BT601 = 1, 5
+_LIMITED_SAMPLES, _FULL_SAMPLES = 1, 2  # FFmpeg's numbers of ranges
+_LEFT_CHROMA, _CENTRE_CHROMA = 1, 2  # and of places of chroma samples
 _PROGRESSIVE = 1  # one of FFmpeg's field orders; 0 is unknown
 
 
@@ -276,3 +290,101 @@ def write_errors(output: str) -> Iterator[None]:
         raise write_problem(output, error) from error
     except (ValueError, av.error.FFmpegError) as error:
         raise MediaError(f"{output}: writing it failed ({error})") from error
+
+
+def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
+    """Return the description of the frames that the encoder gets.
+
+    That is `video` itself, unless pictures become a video or a video becomes pictures.
+    """
+    # JPEG and videos made of pictures have colours of their own
+    pixels = layout_of(choice.pix_fmt).format
+    if choice.encoder == "mjpeg":
+        colour = replace(
+            video.colour,
+            matrix=BT601,
+            range=_FULL_SAMPLES,
+            chroma_location=_CENTRE_CHROMA,
+        )
+    elif pixels == video.format:
+        return video
+    elif _is_deeper(pixels, video.format):
+        return replace(video, format=pixels, pix_fmt=choice.pix_fmt)
+    elif pixels.family == "yuv":
+        colour = replace(
+            video.colour,
+            matrix=BT709,
+            range=_LIMITED_SAMPLES,
+            chroma_location=_LEFT_CHROMA,
+        )
+    else:
+        colour = replace(video.colour, matrix=0, range=_FULL_SAMPLES, chroma_location=0)
+    if pixels.family == "gray":
+        colour = replace(colour, matrix=UNSPECIFIED)
+    return replace(video, format=pixels, pix_fmt=choice.pix_fmt, colour=colour)
+
+
+def converted(frame: Frame, video: VideoInfo, target: VideoInfo) -> Frame:
+    """Convert a frame of `video` to the samples of `target`."""
+    if _interpretation(video.colour) == _interpretation(target.colour):
+        # the same colours: only the number of bits may differ
+        if video.format == target.format:
+            return frame
+        if _is_deeper(target.format, video.format):
+            return replace(frame, planes=_deepened(frame, video, target.format.depth))
+    return replace(frame, planes=_planes(frame, video, target))
+
+
+def _is_deeper(pixels: PixelFormat, source: PixelFormat) -> bool:
+    """Return True for the same planes with more than 8 bits in 16."""
+    return (
+        pixels.depth == 16
+        and pixels == replace(source, name=pixels.name, depth=16)
+        and source.depth > 8
+    )
+
+
+def _deepened(frame: Frame, video: VideoInfo, depth: int) -> tuple[NDArray[Any], ...]:
+    """Return planes with more bits, from which a shift gives back the samples: those of limited range, and of
+    chroma, are multiples; the largest of full range, and of alpha, stays the largest.
+    """
+    pixels, planes = video.format, []
+    shift = depth - pixels.depth
+    # the highest bits are repeated where white must stay white
+    for number, plane in enumerate(frame.planes):
+        is_alpha = pixels.alpha and number == len(frame.planes) - 1
+        is_full_luma = video.colour.range == _FULL_SAMPLES and number == 0
+        is_full = pixels.family != "yuv" or is_alpha or is_full_luma
+        deeper = plane << shift
+        planes.append(deeper | plane >> (pixels.depth - shift) if is_full else deeper)
+    return tuple(planes)
+
+
+def _interpretation(colour: ColourTags) -> tuple[int, ...]:
+    """Return the tags that determine the colours of samples."""
+    matrix = BT601 if colour.matrix == 6 else colour.matrix
+    return matrix, colour.range, colour.chroma_location
+
+
+def _planes(
+    frame: Frame, video: VideoInfo, target: VideoInfo
+) -> tuple[NDArray[Any], ...]:
+    from vidrestore.pixels.colour import (
+        grey_to_planes,
+        planes_to_grey,
+        rgb_to_yuv,
+        yuv_to_rgb,
+    )
+
+    # by way of R'G'B', as both sides define their colours by it
+    source = planes_to_grey(frame.planes, video.format)
+    rgb = yuv_to_rgb(source, video.format, video.colour, video.height)
+    planes = list(rgb_to_yuv(rgb, target.format, target.colour, video.height))
+    if target.format.alpha:
+        planes.append(source[-1] * (_white(target.format) / _white(video.format)))
+    return grey_to_planes(planes, target.format)
+
+
+def _white(pixels: PixelFormat) -> float:
+    """Return the largest sample on the 0-255 scale."""
+    return 255.0 if pixels.depth == 32 else (2**pixels.depth - 1) / pixels.unit

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from vidrestore.errors import MediaError
-from vidrestore.media.photos.photo_notes import read_notes
+from vidrestore.media.formats.photo_notes import read_notes
 from vidrestore.media.reading.pictures import read_luma
 from vidrestore.pixels.scenes import novelty, thumbnail
 

@@ -25,7 +25,18 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.media.formats.damage import Damage
+from vidrestore.media.formats.heif import avif_losses, heif_frame
 from vidrestore.media.formats.log import collect_errors
+from vidrestore.media.formats.photo_notes import (
+    EDITORS,
+    EXIF,
+    TEXTS,
+    check_text,
+    has_editors_notes,
+    jpeg_end,
+    read_notes,
+    unreadable,
+)
 from vidrestore.media.formats.pixel_formats import layout_of, planes_of
 from vidrestore.media.formats.side_data import filtered, matrix_in, read_side_data
 from vidrestore.media.formats.source import (
@@ -35,17 +46,6 @@ from vidrestore.media.formats.source import (
     NUMBERED_PICTURES,
     Pictures,
     kind_by_content,
-)
-from vidrestore.media.photos.heif import avif_losses, heif_frame
-from vidrestore.media.photos.photo_notes import (
-    EDITORS,
-    EXIF,
-    TEXTS,
-    check_text,
-    has_editors_notes,
-    jpeg_end,
-    read_notes,
-    unreadable,
 )
 from vidrestore.media.reading.coding_loss import JpegPlane, jpeg_planes
 from vidrestore.media.reading.probe import (

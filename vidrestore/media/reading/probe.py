@@ -26,6 +26,7 @@ from vidrestore.media.containers.matroska import unreadable_tracks
 from vidrestore.media.containers.structure import lacks_index
 from vidrestore.media.formats.damage import check_memory
 from vidrestore.media.formats.log import log_level
+from vidrestore.media.formats.photo_notes import check_text
 from vidrestore.media.formats.pixel_formats import layout_of
 from vidrestore.media.formats.side_data import (
     filtered,
@@ -43,7 +44,6 @@ from vidrestore.media.formats.source import (
     kind_by_content,
 )
 from vidrestore.media.formats.y4m_header import check_y4m
-from vidrestore.media.photos.photo_notes import check_text
 from vidrestore.pixels.frames import UNSPECIFIED, ColourTags, VideoInfo, uncropped
 
 # Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read

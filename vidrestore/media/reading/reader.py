@@ -16,9 +16,9 @@ from vidrestore.errors import MediaError, OptionError, PlanError
 from vidrestore.files.regular import readable
 from vidrestore.media.containers.structure import broken_structure
 from vidrestore.media.formats.damage import Damage
+from vidrestore.media.formats.photo_notes import second_picture
 from vidrestore.media.formats.pixel_formats import planes_of
 from vidrestore.media.formats.source import Source, misnamed, standard_input
-from vidrestore.media.photos.photo_notes import second_picture
 from vidrestore.media.reading.coding_loss import (
     NO_LOSS,
     WITH_QUANTISERS,

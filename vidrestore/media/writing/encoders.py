@@ -30,7 +30,6 @@ from vidrestore.media.formats.encoder_table import (
 )
 from vidrestore.media.formats.encoding import opens, try_encoder
 from vidrestore.media.formats.pixel_formats import enlarged_video, layout_of
-from vidrestore.media.formats.side_data import hdr_settings
 from vidrestore.media.formats.source import (
     KINDS,
     MUXERS,
@@ -42,10 +41,11 @@ from vidrestore.media.formats.source import (
 )
 from vidrestore.media.reading.coding_loss import bits_per_pixel
 from vidrestore.media.reading.probe import SourceInfo
-from vidrestore.media.reading.y4m import check_written
+from vidrestore.media.writing.hdr import hdr_settings
 from vidrestore.media.writing.picture_writer import choose_picture_encoder
 from vidrestore.media.writing.stream_copier import label
 from vidrestore.media.writing.streams import encoded_sound
+from vidrestore.media.writing.y4m_output import check_written
 from vidrestore.pixels.frames import Scale, VideoInfo
 from vidrestore.settings.checking import known_names
 from vidrestore.settings.options import EncoderOptions

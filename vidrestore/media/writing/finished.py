@@ -38,8 +38,8 @@ from vidrestore.files.regular import (
 from vidrestore.media.containers.file_bytes import FileBytes, cut_short
 from vidrestore.media.containers.matroska import EBML, lacking_bytes, replace_in_tags
 from vidrestore.media.containers.structure import broken_structure, replace_in_index
+from vidrestore.media.formats.photo_notes import jpeg_end
 from vidrestore.media.formats.source import MUXERS, Target, kind_by_content
-from vidrestore.media.photos.photo_notes import jpeg_end
 from vidrestore.media.reading.probe import open_input, video_stream
 
 PREVIEW_JOB = "preview"  # in place of a digest

@@ -27,10 +27,10 @@ from vidrestore.media.formats.encoding import (
     write_errors,
 )
 from vidrestore.media.formats.log import log_level
-from vidrestore.media.formats.side_data import unwritten
 from vidrestore.media.formats.source import SUFFIXES
 from vidrestore.media.reading.probe import SourceInfo, is_attached
 from vidrestore.media.writing.finished import Tag, store_checksum, tag_metadata
+from vidrestore.media.writing.hdr import unwritten
 from vidrestore.media.writing.stream_copier import StreamCopier, stream_metadata
 from vidrestore.pixels.frames import WHOLE, Span, VideoInfo
 

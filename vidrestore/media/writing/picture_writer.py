@@ -21,19 +21,19 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.encoding import Encoder, opens, write_errors
+from vidrestore.media.formats.photo_notes import (
+    EDITORS,
+    EXIF,
+    TEXTS,
+    read_notes,
+    with_notes,
+)
 from vidrestore.media.formats.source import (
     KINDS,
     NUMBERED_PICTURES,
     PICTURE_ENCODERS,
     Target,
     kind_by_content,
-)
-from vidrestore.media.photos.photo_notes import (
-    EDITORS,
-    EXIF,
-    TEXTS,
-    read_notes,
-    with_notes,
 )
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.reading.reader import VideoReader
@@ -165,7 +165,9 @@ def side_data_left_out(
     dropped = {EXIF, EDITORS, TEXTS} if "exif" in drop else set[str]()
     return (
         kinds
-        - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds
+        - read_notes(source.pictures.files[0])
+        .fitting(choice.encoder, choice.pix_fmt, drop)
+        .kinds
         - dropped
     )
 
@@ -264,7 +266,9 @@ class PictureFiles:
     def _with_notes(self, data: bytes, source: str) -> bytes:
         """Return a picture with the notes of its source, without EXIF that makes it unreadable."""
         with write_errors(source):
-            notes = read_notes(source).fitting(self.choice, self.drop)
+            notes = read_notes(source).fitting(
+                self.choice.encoder, self.choice.pix_fmt, self.drop
+            )
         noted = with_notes(data, notes)
         if not notes.exif or self._is_decodable(noted):
             return noted

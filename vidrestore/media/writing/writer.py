@@ -16,12 +16,12 @@ from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import remove_partials
 from vidrestore.media.formats.encoder_table import EncoderChoice
 from vidrestore.media.formats.encoding import check_frame, write_errors
-from vidrestore.media.formats.side_data import lost_side_data, unwritten
+from vidrestore.media.formats.side_data import lost_side_data
 from vidrestore.media.formats.source import Source, Target, standard_output
 from vidrestore.media.reading.probe import SourceInfo
 from vidrestore.media.reading.reader import VideoReader
-from vidrestore.media.reading.y4m import Y4mOutput
 from vidrestore.media.writing.encoders import choose_encoder
+from vidrestore.media.writing.hdr import unwritten
 from vidrestore.media.writing.muxer import Muxer
 from vidrestore.media.writing.picture_writer import (
     PictureFiles,
@@ -35,6 +35,7 @@ from vidrestore.media.writing.streams import (
     other_kinds,
     pipe_warning,
 )
+from vidrestore.media.writing.y4m_output import Y4mOutput
 from vidrestore.pixels.frames import WHOLE, Frame, Scale, Span
 from vidrestore.settings.options import EncoderOptions, RestoreOptions
 from vidrestore.working import available_cores

@@ -19,9 +19,8 @@ from typing import BinaryIO
 
 from vidrestore.errors import MediaError
 from vidrestore.media.containers.file_bytes import MOST_BLOCKS, jpeg_segments
-from vidrestore.media.formats.encoder_table import EncoderChoice
+from vidrestore.media.formats.heif import avif_profile, has_tiles, heif_notes
 from vidrestore.media.formats.source import AVIF, HEIF, kind_by_content
-from vidrestore.media.photos.heif import avif_profile, has_tiles, heif_notes
 
 # names of side data
 EXIF, PROFILE, EDITORS, TEXTS = "EXIF", "ICC_PROFILE", "XMP", "PNG_TEXT"
@@ -91,13 +90,13 @@ class PhotoNotes:
     texts: bytes = b""
 
     def fitting(
-        self, choice: EncoderChoice, drop: Set[str] = frozenset()
+        self, encoder: str, pix_fmt: str, drop: Set[str] = frozenset()
     ) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""
         # only what the target has a place for, and what is true of the upright picture
-        colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
-        exif = b"" if "exif" in drop or choice.encoder == "tiff" else upright(self.exif)
-        texts = b"" if "exif" in drop or choice.encoder != "png" else self.texts
+        colours = b"GRAY" if pix_fmt.startswith(("gray", "ya")) else b"RGB "
+        exif = b"" if "exif" in drop or encoder == "tiff" else upright(self.exif)
+        texts = b"" if "exif" in drop or encoder != "png" else self.texts
         profile = self.profile if self.profile[16:20] == colours else b""
         return PhotoNotes(exif, profile, self.per_inch, texts)
 

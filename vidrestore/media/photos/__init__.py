@@ -1,1 +1,0 @@
-"""Notes of photographs (EXIF, ICC, density, thumbnails) and HEIC."""

@@ -1,1 +1,0 @@
-"""Faster forms of the networks' parts, with the same results."""
