@@ -148,6 +148,10 @@ def drawn(kind: str) -> Pictures:
                     picture[
                         row : row + 2, (np.arange(160) + 8 * time + first) % 23 < 12
                     ] = 240
+            case "a reflector that passes":
+                picture[:] = 80 + picture // 8
+                place = 40 * time % 120
+                picture[50:52, place : place + 24] = 250
             case "a strobe" if time % 3 == 1:
                 picture[:] = np.clip(picture.astype(int) + 90, 0, 255)
             case "a title that appears" if time >= 5:
@@ -159,13 +163,14 @@ NEGATIVES = [
     "a thin line that falls",
     "a thin line that crosses",
     "a ticker",
+    "a reflector that passes",
     "a strobe",
     "a title that appears",
 ]
 
 
 @pytest.mark.parametrize("kind", NEGATIVES)
-def test_lines_letters_and_flashes_are_no_dropouts(kind):
+def test_lines_letters_reflectors_and_flashes_are_no_dropouts(kind):
     pairs, _ = filtered(interlaced(drawn(kind)))
     assert all(result is picture for picture, result in pairs)
 
@@ -174,6 +179,18 @@ def test_lines_letters_and_flashes_are_no_dropouts(kind):
 def test_rain_and_sparks_are_no_dropouts(size):
     pairs, _ = filtered(interlaced(falling(12, *size)))
     assert all(result is picture for picture, result in pairs)
+
+
+def test_dashes_of_a_field_that_has_many_are_filled_though_the_next_frame_has_their_like():
+    given = interlaced(moments(14, 1))
+    for number, frame in enumerate(given):
+        for row in range(8 + 8 * (number % 3), 116, 24):
+            frame[row, 10:50] = frame[row, 100:140] = 250
+    pairs, count = filtered(given)
+    # but for the first and last frames, whose neighbours lie on one side
+    assert count >= 8 * (len(given) - 4)
+    row = 8 + 8 * (3 % 3)
+    assert planes_of(pairs[3][1])[0][row, 20:40].max() < 250
 
 
 # Videos

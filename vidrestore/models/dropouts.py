@@ -4,12 +4,13 @@ Where the head of a recorder reads nothing, a dash of one or two lines is white,
 only. A dash is an outlier to three sides at once, in the mean over a piece of its row: to the lines above and
 below in its own field; to the fields of the same lines before and after, with and without the motion; and to
 those of the other lines half a frame before and after. What is there and moves, thin lines and fine texture
-too, is seen by one of them.
+too, is seen by one of them. What moves too far for the motion to be found, such as a reflector beside a road,
+lies elsewhere in one of these fields, with the lines beside it, and stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,8 +39,12 @@ class DropoutSearch:
     columns, lines: of the other field, on either side, that must lie outside, too
     softness: levels added for each level by which the lines above and below stand out in time in the same
         direction; a dash has sharp edges, what moves is blurred
+    reach, lines_reach: columns and lines by which a dash is looked for in the other fields, where it may have
+        moved to
+    margin, most_half: columns added to a half of a dash, and most columns of it, for the same
+    moved: share of its difference to the fields beside, by which a dash may differ where it is found
     many, share: dashes of a field from which on others are likely; these stand out by this share of what
-        they would have to otherwise
+        they would have to otherwise, and none is looked for elsewhere, since many are alike
     grown, times: length by which a dropout is grown, and how often, where its excess in time, averaged over
         `grown_row`, is the share `growth` of what a dropout stands out by
     """
@@ -55,6 +60,11 @@ class DropoutSearch:
     columns: int = 2
     lines: int = 2
     softness: float = 3.0
+    reach: int = 96
+    lines_reach: int = 8
+    margin: int = 4
+    most_half: int = 40
+    moved: float = 0.5
     many: int = 6
     share: float = 0.4
     grown: int = 6
@@ -111,6 +121,14 @@ class Dropouts(NamedTuple):
         # of a line, up to a place; the line above has the index of the row before
         above = lines.cumsum(1)
         return int((above[rows - 1, stops] == above[rows - 1, starts]).sum())
+
+    def pieces(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the line of each piece of a dash, its first column, and the one after its last."""
+        lines = np.pad(self.pixels[0, 0].bool().numpy(), ((0, 0), (1, 1)))
+        changes = np.diff(lines.astype(np.int8), axis=1)
+        rows, starts = np.nonzero(changes == 1)
+        _, stops = np.nonzero(changes == -1)
+        yield from zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True)
 
 
 def found_dropouts(view: FieldView) -> Dropouts | None:
@@ -177,7 +195,59 @@ def found_dropouts(view: FieldView) -> Dropouts | None:
         padded = F.pad(pixels, (DROPOUT_SEARCH.grown, DROPOUT_SEARCH.grown, 0, 0))
         grown = _combined(padded, 2 * DROPOUT_SEARCH.grown + 1, 3, torch.maximum)
         pixels = torch.maximum(pixels, grown * is_like)
-    return Dropouts(pixels, motion)
+    return without_moved(Dropouts(pixels, motion), view, aligned)
+
+
+def without_moved(
+    dropouts: Dropouts, view: FieldView, aligned: Tensor
+) -> Dropouts | None:
+    """Return the dropouts without those that are found elsewhere in another field; None if none are left.
+
+    aligned: the neighbours of the view along the motion
+    """
+    if dropouts.dashes >= DROPOUT_SEARCH.many:
+        return dropouts
+    beyond = [DROPOUT_SEARCH.reach] * 2 + [DROPOUT_SEARCH.lines_reach] * 2
+    fields = *view.neighbours.split(1), *view.opposites
+    others = [F.pad(field, beyond, mode="replicate")[0, 0] for field in fields]
+    pixels = dropouts.pixels.clone()
+    for row, start, stop in dropouts.pieces():
+        block = _block_around(row, start, stop, view.field.shape[-2:])
+        if _is_elsewhere(view.field[0, 0], aligned[:, 0], others, block):
+            pixels[..., row, start:stop] = 0
+    return dropouts._replace(pixels=pixels) if bool(pixels.any()) else None
+
+
+def _block_around(
+    row: int, start: int, stop: int, size: Sequence[int]
+) -> tuple[slice, slice]:
+    """Return the lines and columns of a piece of a dash and what is beside it, in a field of a size."""
+    margin = DROPOUT_SEARCH.margin
+    half = max((stop - start) // 2 + margin, 2 * margin)
+    half, middle = min(half, DROPOUT_SEARCH.most_half), (start + stop) // 2
+    lines = slice(max(0, row - 1), min(size[0], row + 2))
+    return lines, slice(max(0, middle - half), min(size[1], middle + half + 1))
+
+
+def _is_elsewhere(
+    field: Tensor, aligned: Tensor, others: Sequence[Tensor], block: tuple[slice, slice]
+) -> bool:
+    """Return whether a block of a field (h, w) is found in one of the others, which have `reach` more columns
+    and `lines_reach` more lines on each side, far better than in those `aligned` with it, (2, h, w).
+    """
+    samples = field[block]
+    here = (aligned[(slice(None), *block)] - samples).abs().mean((1, 2)).min()
+    lines, columns = block
+    for other in others:
+        area = other[
+            lines.start : lines.stop + 2 * DROPOUT_SEARCH.lines_reach,
+            columns.start : columns.stop + 2 * DROPOUT_SEARCH.reach,
+        ]
+        places = area.unfold(0, samples.shape[0], 1).unfold(1, samples.shape[1], 1)
+        differences = (places - samples).abs().mean((2, 3))
+        if bool((differences < DROPOUT_SEARCH.moved * here).any()):
+            return True
+    return False
 
 
 def field_motion(field: Tensor, neighbours: Tensor) -> Tensor:
