@@ -52,7 +52,13 @@ LOSSLESS = EncoderOptions(lossless=True)
 SILENT = {"x265-params": "log-level=none"}
 Q = (3, 6, 12)
 # values that leave out a rule for the noise of photographs
-RULES = {"white": 255.0, "strong": 255.0, "coarse": 4.0, "unlikely": -99.0}
+RULES: dict[str, Any] = {
+    "white": 255.0,
+    "strong": 255.0,
+    "coarse": 4.0,
+    "unlikely": -99.0,
+    "colourless": (-2.0, -1.0),
+}
 COLUMNS = (
     "case",
     "as given",

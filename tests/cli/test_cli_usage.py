@@ -1,6 +1,8 @@
 """A wrong command line is one plain line on stderr and exit code 2."""
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -218,7 +220,11 @@ def test_cuda_on_a_pytorch_without_it_is_an_error_with_its_build_and_the_remedy(
         match=r"this PyTorch \(2.13.0\+cpu\) is for CPUs only; .* pip install",
     ):
         torch_device("cuda")
-    assert "pip install" in str(gpu_advice())
+    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    versions = re.search(r'"(torch>=[^"]+)"', declared)
+    assert versions and f'pip install --force-reinstall "{versions[1]}"' in str(
+        gpu_advice()
+    )
     monkeypatch.setattr("torch.version.cuda", "13.0")
     assert gpu_advice() is None
     for device, reason in (

@@ -138,3 +138,30 @@ def test_soft_pictures_are_enlarged_as_those_of_a_camera(
     assert result == ((kind, f"{codec} has no losses") if kind else soft)
     colours = np.stack(frame.planes).astype(np.float32)
     np.testing.assert_allclose(seen[0].numpy(), colours.mean(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("bars", [(0, 0), (12, 0), (0, 20)])
+def test_bars_around_soft_pictures_are_left_out(bars, tmp_path, monkeypatch):
+    """Their edges are as sharp as pixels are: of a soft picture they left a fall of some decibels."""
+    rows, columns = bars
+
+    def soft(
+        pix_fmt: str, number: int, width: int, height: int
+    ) -> tuple[np.ndarray, ...]:
+        across, down = np.mgrid[:height, :width] / 17 + 1
+        plane = (128 + 50 * np.sin(across) * np.cos(down)).astype(np.uint8)
+        framed = np.full_like(plane, 16)
+        inside = slice(rows, height - rows), slice(columns, width - columns)
+        framed[inside] = plane[inside]
+        return (framed,)
+
+    def fall(luma: torch.Tensor) -> float:
+        assert luma.shape == (96 - 2 * rows, 128 - 2 * columns)
+        return 18.0
+
+    monkeypatch.setattr("sample_videos.sample_planes", soft)
+    monkeypatch.setattr("vidrestore.jobs.steps.spectral_fall", fall)
+    write_video(tmp_path / "a.mkv", 2, "ffv1", pix_fmt="gray", size=(128, 96))
+    with VideoReader(str(tmp_path / "a.mkv")) as reader:
+        kind, why = measured_input(Step("sr"), reader) or ("", "")
+    assert (kind, why[:4]) == ("compressed", "soft")

@@ -129,6 +129,30 @@ def test_a_canvas_holds_the_picture_and_joins_its_opposite_borders(height, width
     assert (smooth - smooth.roll(1, -1)).abs().max() < 0.2
 
 
+@pytest.mark.parametrize(
+    "least, side", [(1, 16), (16, 16), (290, 320), (305, 320), (481, 512), (1000, 1008)]
+)
+def test_the_side_of_a_canvas_has_no_large_prime_factor(least, side):
+    """Of 304 = 16 * 19, 496 = 16 * 31 and 992 = 32 * 31 a transform takes up to three times as long."""
+    assert deconvolution.canvas_side(least) == side
+
+
+def test_the_weight_of_the_prior_follows_the_mean_of_windows_within_the_picture():
+    picture = boxes(40)
+    energy = deconvolution._gradients(deconvolution.from_light(picture))
+    energy = energy.square().sum(0).mean(0)
+    expected = torch.empty(40, 40)
+    for row in range(40):
+        for column in range(40):
+            window = energy[
+                max(0, row - 7) : row + 8, max(0, column - 7) : column + 8
+            ].mean()
+            expected[row, column] = 1 + 6 / (1 + (window / (2 / 255) ** 2) ** 2)
+    torch.testing.assert_close(
+        deconvolution._prior_weight(picture), expected, rtol=1e-4, atol=1e-4
+    )
+
+
 def test_differences_and_their_adjoint_agree():
     """<differences of a, b> = <a, adjoint of b>, periodic at the borders, as rolls show."""
     draw = torch.Generator().manual_seed(2)

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 from held_out_noise import blurred
 from numpy.typing import NDArray
 
 from vidrestore.media.writing.recompress import recompress
 from vidrestore.noise.features import WITHIN_ROW, motion_of, plane_features
 from vidrestore.noise.meter import PHOTO_NOISE, NoiseMeter, PlaneNoise, noise_in_words
+from vidrestore.pixels.colour import OPPONENT_NORMS, rgb_to_opponent
 
 Picture = NDArray[np.float32]
 
@@ -354,3 +356,40 @@ def test_a_pattern_of_black_and_white_is_no_noise_but_noise_that_clips_is(seed):
         rms.append(gauge.noise()[0].rms)
     assert rms[0] == 0.0
     assert 60 < rms[1] < 110
+
+
+def hued(sigma: float, *, is_grey: bool, hue: float = 60.0) -> list[torch.Tensor]:
+    """R, G, B (128, 160) of a soft picture whose hue changes across, in noise that is alike or independent in
+    them.
+    """
+    rng = np.random.default_rng(4)
+    rows, columns = np.mgrid[:128, :160] / 160
+    planes = [110 + 60 * rows + hue * weight * columns for weight in (-1, 0, 1)]
+    noise = rng.normal(0, sigma, (3, 128, 160))
+    noise[1:] = noise[0] if is_grey else noise[1:]
+    return [
+        torch.from_numpy(plane + part)
+        for plane, part in zip(planes, noise, strict=True)
+    ]
+
+
+def photograph_noise(planes: list[torch.Tensor]) -> float:
+    opponents = [plane.float().numpy() for plane in rgb_to_opponent(planes)]
+    meter = NoiseMeter(3, colour=True, norms=OPPONENT_NORMS)
+    meter.add([tuple(opponents)])
+    return meter.noise_of_photograph(opponents[0])[0].sigma
+
+
+def test_what_is_alike_in_all_colours_of_a_photograph_counts_once_and_a_camera_s_noise_in_each():
+    """In luma, the mean of three, independent noise is weaker by the root of three; both are 9 there."""
+    assert photograph_noise(hued(9 * 3**0.5, is_grey=False)) == pytest.approx(
+        15.6, rel=0.1
+    )
+    assert photograph_noise(hued(9, is_grey=True)) == pytest.approx(9, rel=0.1)
+
+
+def test_grain_of_a_toned_or_grey_photograph_counts_as_a_camera_s():
+    for tone in (0.0, 0.1):
+        grey = hued(9, is_grey=True, hue=0)[0]
+        planes = [grey * (1 + tone * weight) for weight in (-1, 0, 1)]
+        assert photograph_noise(planes) == pytest.approx(15.6, rel=0.1)

@@ -179,9 +179,9 @@ def test_an_uneven_photograph_is_three_tenths_of_its_kernels_result(
 
 def test_halves_with_different_paths_are_uneven(monkeypatch):
     monkeypatch.setattr(shake, "PART", 100)
-    picture = boxes(176, 400)
+    picture = boxes(176, 448)
     across, down = shaken(picture), shaken(picture.transpose(1, 2)).transpose(1, 2)
-    uneven = torch.cat((across[..., :200], down[..., 200:]), 2)
+    uneven = torch.cat((across[..., :224], down[..., 224:]), 2)
     assert shake._is_even(to_light(across), least_pixels=0)
     assert not shake._is_even(to_light(uneven), least_pixels=0)
 
@@ -298,26 +298,53 @@ def test_a_doubtful_kernel_that_two_searches_gave_is_taken_before_one_with_fewer
     assert alone.kernel is short and alone.is_alone
 
 
-def test_a_frames_kernel_must_be_believable_in_its_next_busiest_part(monkeypatch):
+def line_of(length: int) -> Tensor:
+    kernel = torch.zeros(31, 31)
+    kernel[15, 15 - length // 2 : 16 + length // 2] = 1 / length
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "of_part, of_frame, length, searches",
+    [
+        (0.001, None, 11, 1),  # beyond doubt
+        (0.04, 0.01, 7, 2),
+        (0.01, 0.04, 11, 2),
+        (0.2, 0.01, 7, 2),
+        (1.0, 0.2, None, 2),
+    ],
+)
+def test_a_doubtful_kernel_of_a_frames_busiest_part_is_searched_for_in_the_frame_too(
+    monkeypatch, of_part, of_frame, length, searches
+):
     monkeypatch.setattr(shake, "FRAME_PIXELS", 10_000)
-    line, doubts = torch.zeros(31, 31), list[float]()
-    line[15, 10:21] = 1 / 11
-    monkeypatch.setattr(shake, "kernel_of", lambda *_: line)
-    monkeypatch.setattr(shake, "strays", lambda *_, **__: doubts.pop())
-    for second, is_taken in ((0.01, True), (0.2, False)):
-        doubts[:] = second, 0.001  # from the end
-        result = shake_of(shaken(boxes()), is_photo=False)
-        assert (
-            result.kernels is not None
-        ) is is_taken and result.is_hopeless is not is_taken
+    kernels, shares = iter([line_of(11), line_of(7)]), {11: of_part, 7: of_frame}
+    picture, sizes = shaken(boxes()), list[int]()
+    monkeypatch.setattr(
+        shake,
+        "kernel_of",
+        lambda luma, *_: (sizes.append(luma.numel()), next(kernels))[1],
+    )
+
+    def share(light: Tensor, kernel: Tensor, _: float) -> float:
+        assert light.shape == picture.shape
+        return shares[int((kernel > 0).sum())]
+
+    monkeypatch.setattr(shake, "strays", share)
+    result = shake_of(picture, is_photo=False)
+    assert sizes == pytest.approx([10_000, picture[0].numel()][:searches], rel=0.02)
+    if length is None:
+        assert result.kernels is None and result.is_hopeless
+    else:
+        assert torch.equal(result.kernels[0, 0], line_of(length))
 
 
-def test_the_busiest_parts_of_a_picture_are_different_ones():
+def test_the_busiest_part_of_a_picture_has_the_most_detail():
     picture = torch.zeros(3, 100, 200)
-    picture[:, :50, :100:2], picture[:, 50:, 100::2] = 1.0, 0.5
-    first, second = shake.busiest(picture, 5000, 2)
-    assert first.shape == second.shape == (3, 50, 100)
-    assert first.max() == 1 and second.max() == 0.5
+    picture[:, :50, :100:2], picture[:, 50:, 100::2] = 0.5, 1.0
+    part = shake.busiest(picture, 5000)
+    assert torch.equal(part, picture[:, 50:, 100:])
+    assert shake.busiest(picture, 20_000) is picture
 
 
 def test_in_noise_only_softer_pictures_are_searched_for_a_kernel(monkeypatch):
@@ -397,6 +424,25 @@ def test_a_neighbours_kernel_is_tried_where_a_frame_has_none(
     torch.testing.assert_close(
         result, frames[1] + 0.1 - 0.03 * 2 / 3, atol=2e-3, rtol=0
     )
+
+
+def test_a_frame_that_is_blurred_by_its_lens_takes_no_neighbours_kernel(
+    restorer, brighter, monkeypatch
+):
+    pixel = one_pixel()
+    short = Shake(0.1, is_short=True)
+    with_shakes(monkeypatch, restorer, [Shake(0.1, pixel), short, Shake(0.1, pixel)])
+    frames = steps_of_brightness(3)
+    (result,) = restorer.frames(frames, (1, 2))
+    torch.testing.assert_close(result, frames[1] + 0.1)  # the network's
+
+
+def test_a_short_kernel_of_a_frame_is_not_searched_for_again(monkeypatch):
+    monkeypatch.setattr(shake, "FRAME_PIXELS", 10_000)
+    kernels = iter([line_of(3)])
+    monkeypatch.setattr(shake, "kernel_of", lambda *_: next(kernels))
+    result = shake_of(shaken(boxes()), is_photo=False)
+    assert result.kernels is None and result.is_short and not result.is_hopeless
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from vidrestore.media.formats.source import PIPE
 from vidrestore.media.reading.coding_loss import kind_by_coding
 from vidrestore.media.reading.reader import VideoReader
 from vidrestore.media.writing.writer import VideoWriter
+from vidrestore.noise.meter import without_bars
 from vidrestore.pipeline.chain import buffered, frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.conversions import Changes, output_scale
@@ -93,9 +94,13 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
 
 
 def luma_of(frame: Frame, pixels: PixelFormat) -> Tensor:
-    """Return the luma (H, W) of a frame on the 0-255 scale; of R, G, B it is their mean."""
+    """Return the luma (H, W) of a frame on the 0-255 scale; of R, G, B it is their mean. Bars are left out,
+    whose edges are sharper than any lens.
+    """
     planes = planes_to_grey(frame.planes[: colour_planes(pixels)], pixels)
-    return planes[0] if pixels.family != "rgb" else torch.stack(planes).mean(0)
+    luma = planes[0] if pixels.family != "rgb" else torch.stack(planes).mean(0)
+    ((inner,),) = without_bars([(luma.numpy(),)])
+    return torch.from_numpy(inner)
 
 
 class Steps:

@@ -87,7 +87,7 @@ def gpu_advice() -> str | None:
         return None
     return (
         f"this PyTorch ({torch.__version__}) is for CPUs only; for a GPU of NVIDIA: pip install "
-        '--force-reinstall "torch>=2.10,<2.14" --index-url https://download.pytorch.org/whl/cu130'
+        '--force-reinstall "torch>=2.10,<2.16" --index-url https://download.pytorch.org/whl/cu130'
     )
 
 

@@ -32,6 +32,7 @@ from vidrestore.cores import dealt
 from vidrestore.models.alignment import LUMA
 from vidrestore.models.deconvolution import (
     CLIPPED,
+    canvas_side,
     centroid,
     kernel_of,
     scaled_kernel,
@@ -110,6 +111,7 @@ class Shake(NamedTuple):
     is_even: bool = True  # both halves of the picture have like kernels
     response: Response = CAMERA
     is_hopeless: bool = False  # soft, but no kernel is believable
+    is_short: bool = False  # a frame that is blurred by no more than its lens
 
     @property
     def network_share(self) -> float:
@@ -192,7 +194,7 @@ def deblurrer(options: RestoreOptions) -> PictureRestorer:
 
 def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
     """Return a frame's blur, its kernel averaged with similar ones of its neighbours; if it has none, with
-    the first of theirs that is believable for it.
+    the first of theirs that is believable for it. A neighbour's is too long for a frame with a short one.
     """
     neighbours = [
         (other.kernels, other.strength) for other in window if other.kernels is not None
@@ -204,7 +206,9 @@ def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> S
             if _likeness(shake.kernels, kernels) >= ALIKE
         ]
         return shake._replace(kernels=torch.stack(alike).mean(0))
-    light = to_light(busiest(source, FRAME_PIXELS)[0])
+    if shake.is_short:
+        return shake
+    light = to_light(busiest(source, FRAME_PIXELS))
     for kernels, strength in neighbours:
         if strays(light, kernels[0, 0], strength) < MOST_STRAYS:
             return shake._replace(kernels=kernels, strength=strength)
@@ -254,7 +258,7 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
     # kernels of the parts, if one for all isn't beyond doubt, and then at the picture's size
     kernels, light = (
         kernel[None, None],
-        response.to_light(busiest(pictures.pop(), KERNEL_PIXELS)[0]),
+        response.to_light(busiest(pictures.pop(), KERNEL_PIXELS)),
     )
     is_even = _is_even(light, least_pixels=0 if is_alone else 2 * PART**2)
     if stray > FEW_STRAYS:
@@ -273,14 +277,21 @@ def shake_of(picture: Tensor, *, is_photo: bool = True) -> Shake:
 
 
 def _shake_of_frame(picture: Tensor, strength: float, shake: Shake) -> Shake:
-    """Return the blur of a video's frame (3, H, W): a kernel of its busiest part, if the next busiest, where
-    it isn't searched for, believes it as well.
+    """Return the blur of a video's frame (3, H, W): a kernel of its busiest part, if in the whole frame it is
+    beyond doubt; else that or one of the whole frame, whichever has fewer strays.
     """
-    lights = [to_light(part) for part in busiest(picture, FRAME_PIXELS, 2)]
-    kernel = kernel_of(luma_of(lights[0]), KERNEL_SIDE, SPARSITIES[0])
-    if spreads(kernel)[0] < LEAST_FRAME_SPREAD:
-        return shake
-    stray = max(strays(light, kernel, strength) for light in lights)
+    light, part = (
+        to_light(busiest(picture, pixels)) for pixels in (KERNEL_PIXELS, FRAME_PIXELS)
+    )
+    searches = list[tuple[float, Tensor]]()
+    for region in (part, light) if part.shape != light.shape else (light,):
+        kernel = kernel_of(luma_of(region), KERNEL_SIDE, SPARSITIES[0])
+        if spreads(kernel)[0] < LEAST_FRAME_SPREAD:
+            return shake._replace(is_short=True)
+        searches.append((strays(light, kernel, strength), kernel))
+        if searches[-1][0] <= FEW_STRAYS:
+            break
+    stray, kernel = min(searches, key=lambda search: search[0])
     if stray > MOST_STRAYS:
         return shake._replace(is_hopeless=True)
     strength *= UNEVEN_STRENGTH if stray > FEW_STRAYS else 1
@@ -298,7 +309,7 @@ class KernelSearch(NamedTuple):
 
 def _search(picture: Tensor, strength: float) -> KernelSearch:
     """Return the kernel of a photograph (3, H, W), with the response by which it is most believable."""
-    (part,) = busiest(picture, KERNEL_PIXELS)
+    part = busiest(picture, KERNEL_PIXELS)
     best, doubt = None, 1
     middle = half_kernel(part, MIDDLE)
     for response in responses_of(part, middle):
@@ -451,7 +462,7 @@ def refined(
     for (down, across), kernel in zip(
         steps(list(product(*grid))), kernels.flatten(0, 1), strict=True
     ):
-        (part,) = busiest(light[:, slice(*down), slice(*across)], KERNEL_PIXELS)
+        part = busiest(light[:, slice(*down), slice(*across)], KERNEL_PIXELS)
         small = kernel if enlarge else scaled_kernel(kernel, 0.5, side // 4 * 2 + 1)
         result = kernel_of(luma_of(part), side, SPARSITIES[0], small)
         if not enlarge and strays(part, result, strength) > max(
@@ -583,7 +594,7 @@ def ratios(luma: Tensor, noise: float = 0.0) -> Tensor:
     the part of `noise` in grey levels.
     """
     reach = math.ceil(FAR) + 1
-    size = [-(-(side + reach) // 16) * 16 for side in luma.shape]
+    size = [canvas_side(side + reach) for side in luma.shape]
     luma = luma - luma.mean()
     ones, values, squares = torch.fft.rfft2(
         torch.stack((torch.ones_like(luma), luma, luma * luma)), size
@@ -636,29 +647,18 @@ def halved(picture: Tensor) -> Tensor:
     return F.avg_pool2d(picture, 2)
 
 
-def busiest(picture: Tensor, pixels: int, count: int = 1) -> list[Tensor]:
-    """Return the parts (3, h, w) of a picture that have the most detail, of at most so many pixels; the whole
-    picture alone if it has no more. Each is chosen without the detail of those before.
-    """
+def busiest(picture: Tensor, pixels: int) -> Tensor:
+    """Return the part (3, h, w) of a picture that has the most detail, of at most so many pixels."""
     height, width = picture.shape[1:]
     scale = min(1.0, (pixels / (height * width)) ** 0.5)
-    high, wide = int(height * scale), int(width * scale)
     if scale == 1:
-        return [picture]
+        return picture
     luma = luma_of(picture)
     detail = luma.diff(dim=0)[:, :-1].abs() + luma.diff(dim=1)[:-1].abs()
     tops, lefts = (
-        tile_spans(side, part, part // 2)
-        for side, part in ((height, high), (width, wide))
+        tile_spans(side, int(side * scale), int(side * scale) // 2)
+        for side in (height, width)
     )
-    places, parts = (
-        [(slice(*rows), slice(*columns)) for rows, columns in product(tops, lefts)],
-        [],
-    )
-    for _ in range(count):
-        place = places[
-            int(torch.stack([detail[place].mean() for place in places]).argmax())
-        ]
-        parts.append(picture[:, *place])
-        detail[place] = 0
-    return parts
+    places = [(slice(*rows), slice(*columns)) for rows, columns in product(tops, lefts)]
+    means = torch.stack([detail[place].mean() for place in places])
+    return picture[:, *places[int(means.argmax())]]
