@@ -334,6 +334,17 @@ def checkerboard(grey: float) -> Tensor:
     return (grey / 255) * (1 - 2.0 * ((rows + columns) % 2)).expand(1, 3, -1, -1)
 
 
+@pytest.mark.parametrize("level, changes", [(1.0, False), (0.8, False), (None, True)])
+def test_even_pictures_hide_no_scene_and_stay_as_they_are(level, changes):
+    """White frames became grey by 95 levels."""
+    fog = 0.7 + 0.1 * picture(48, 64)
+    source = fog if level is None else torch.full_like(fog, level)
+    restored = whole_clip(dehazer(RestoreOptions()), source[None])[0]
+    assert (float((restored - source).abs().mean()) > 0.01) == changes
+    if not changes:
+        torch.testing.assert_close(restored, source, atol=1e-3, rtol=0)
+
+
 def test_a_checkerboard_changes_detail_and_brightness_does_not():
     inputs = noise(1, 3, 48, 64)
     assert changed_detail(inputs, inputs - 0.1) < 1e-4

@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import json
 import os
@@ -130,6 +131,15 @@ def test_a_saved_model_loads_as_the_same_function(tmp_path):
         {"width": 6},
         {"sigma": [1, 75]},
     )
+
+
+def test_weights_for_which_there_is_no_space_say_what_to_do(tmp_path, monkeypatch):
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("vidrestore.weights.checkpoint.replacing", full)
+    with pytest.raises(CheckpointError, match="a.safetensors: no space left .*; free"):
+        saved(tmp_path / "a.safetensors")
 
 
 def test_the_same_tensors_give_the_same_bytes_in_any_process(commands, tmp_path):

@@ -67,6 +67,8 @@ HAZE, THICK, MOST_THICK = (0.04, 0.2), (0.1, 0.3), 0.7
 MOST_PRIOR = 0.7
 # share of the source in the logarithm of luma of the sky in THICK haze
 SKY_LEFT = 0.9
+# deviations of luma between which a scene is seen: behind an even picture, as of a fade to white, there is none
+SEEN = 1 / 255, 3 / 255
 BLACK = 4e-3  # luma is taken to be brighter
 # most that colours gain by contrast alone: more shows blocks and a brown sky
 CLEAREST = 1.8
@@ -154,11 +156,12 @@ class HazeNetworks(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         haze = self.first.scattering(pictures)
+        deviation = luma_of(pictures).std((2, 3), correction=0, keepdim=True)
         airlight = from_light(haze.airlight).expand_as(pictures)
         return torch.cat(
             (
                 without_haze(pictures, haze),
-                haze.depth,
+                haze.depth * share(deviation, *SEEN),
                 airlight,
                 self.thick(pictures).float(),
             ),

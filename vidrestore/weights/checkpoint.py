@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import MEGABYTE, check_regular, parse_json, parse_object
+from vidrestore.files.regular import (
+    MEGABYTE,
+    check_regular,
+    parse_json,
+    parse_object,
+    write_problem,
+)
 from vidrestore.files.stopping import delayed_signals
 from vidrestore.settings.checking import checked
 from vidrestore.settings.families import find_family, load
@@ -110,7 +116,7 @@ def save_model(
         with replacing(path) as stream:
             stream.write(content)
     except OSError as error:
-        raise CheckpointError(f"{path}: can't be written ({error})") from error
+        raise CheckpointError(str(write_problem(str(path), error))) from error
     return read_card(path)
 
 
