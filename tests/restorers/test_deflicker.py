@@ -108,6 +108,19 @@ def test_light_that_drifts_faster_than_it_alternates_is_no_flicker(drift, altern
     ) == pytest.approx(alternation)
 
 
+@pytest.mark.parametrize(
+    "alternation, unevenness, is_flicker",
+    [(2, 3.4, True), (2, 3.6, False), (4, 2.5, True), (4, 2.8, False), (8, 3.5, True)],
+)
+def test_stronger_flicker_may_be_less_uneven_until_it_outweighs_that(
+    alternation, unevenness, is_flicker
+):
+    """3.5 levels up to an alternation of 3, 10.5 over a stronger one, or 0.45 of the change."""
+    means = [sign * alternation / 2 for sign in (1, -1) * 6]
+    statistics = [(mean, abs(mean) + alternation / 2, unevenness) for mean in means]
+    assert bool(alternation_of(statistics)) == is_flicker
+
+
 def test_a_frame_is_the_same_in_any_clip_that_holds_its_neighbours():
     given, _ = flickering(scene(40))
     restorer = FlickerRestorer(RestoreOptions())

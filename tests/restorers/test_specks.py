@@ -7,10 +7,12 @@ from torch import Tensor
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.specks import (
     SEARCH,
+    Outliers,
     SpeckRestorer,
     motion_to,
     neighbours_of,
     outliers_of,
+    plain_cores,
 )
 from vidrestore.settings.options import RestoreOptions
 
@@ -81,6 +83,23 @@ def test_a_clip_without_dust_stays_bit_for_bit_and_none_is_counted():
     clip, cache = scene(), ResultCache()
     assert torch.equal(dedusted(clip, cache), clip)
     assert set(cache.specks.values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "around, doubt, is_plain", [(0, 3, True), (30, 3, False), (30, 0.5, True)]
+)
+def test_a_speck_stands_out_from_what_differs_around_it(around, doubt, is_plain):
+    """A speck of 80 levels, at a limit of 20, in a place that differs by `around` from its neighbours."""
+    luma = torch.full((1, 1, 40, 40), 0.5)
+    neighbours = luma.expand(2, 3, -1, -1) - around / 255
+    cores = torch.zeros_like(luma)
+    cores[..., 18:22, 18:22] = 1
+    excess = 80 * cores
+    limit = torch.full_like(luma, 20)
+    luma = luma + 80 / 255 * cores
+    outliers = Outliers(neighbours, excess, limit, limit)
+    result = plain_cores(cores, luma, outliers, limit, torch.tensor(float(doubt)))
+    assert torch.equal(result, cores if is_plain else torch.zeros_like(cores))
 
 
 def test_bright_specks_alone_are_taken_for_snow_unless_all_are_asked_for():

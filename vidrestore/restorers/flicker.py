@@ -52,7 +52,8 @@ class FlickerFit:
     shortest: frames of a scene between two steps that is corrected
     alternation: least median difference in grey levels between one change and the next
     drift: least of the same over the median change; where light drifts by more, errors of the fit alternate
-    weak: the same, below which flicker may be as uneven as `weak_unevenness` grey levels
+    weak: alternation up to which flicker may be as uneven as `weak_unevenness` grey levels; stronger flicker,
+        in inverse proportion
     unevenness: largest mean residual of a block over the mean change
     most: largest logarithm of a factor
     """
@@ -205,9 +206,10 @@ def alternation_of(statistics: Sequence[Sequence[float]]) -> float:
     alternation = alternations[len(alternations) // 2]
     size = sum(size for _, size, _ in statistics)
     unevenness = sum(uneven for _, _, uneven in statistics)
-    is_even = unevenness < FIT.unevenness * size
-    if alternation < FIT.weak:
-        is_even = is_even or unevenness < FIT.weak_unevenness * len(statistics)
+    # beside weak flicker, what moves in the picture is uneven, too
+    weakness = min(1.0, FIT.weak / alternation) if alternation else 1.0
+    most = FIT.weak_unevenness * weakness * len(statistics)
+    is_even = unevenness < max(FIT.unevenness * size, most)
     change = sorted(abs(mean) for mean in means)[len(means) // 2]
     is_flicker = is_even and alternation >= max(FIT.alternation, FIT.drift * change)
     return alternation if is_flicker else 0.0

@@ -3,8 +3,9 @@
 Both neighbours of a frame are aligned with it along the motion. A pixel is an outlier if it is brighter or
 darker than both, by more than they differ from each other around it, and by more where the frames beside have
 outliers at the same place: limbs, spray and confetti have some in every frame, dust hasn't. Outliers form
-specks. One whose surroundings are found nearby in a neighbour has only moved, and stays. The others become
-the mean of the neighbours.
+specks. One whose surroundings are found nearby in a neighbour has only moved, and stays; so does one that
+hardly stands out from what differs around it, where the motion is wrong. The others become the mean of the
+neighbours.
 
 Where few specks are found in the frames around, where most of them have moved (confetti), or where nearly all
 are bright (rain, snow, spray, sparks), nothing changes, unless the option `dust` is "always".
@@ -49,6 +50,9 @@ class SpeckSearch:
         and for those that fill half of the small square
     search: pixels that a speck may have moved by
     moved: share of the difference that is left where it has
+    ring, ring_doubt: side of the square around a pixel of a speck, and levels added for each level that the
+        frame differs from its neighbours there, beside the speck
+    dusty: specks in a square of side `cell` from which on fewer levels are added
     grown: pixels that a speck is grown by, where it stands out by at least a quarter of what an outlier does
     strict_least, strict_doubt: as `least` and `doubt`, of specks that are counted
     cell: side of the squares in which specks are counted; one that lies near others in both frames beside
@@ -73,6 +77,9 @@ class SpeckSearch:
     large_block: int = 15
     search: int = 16
     moved: float = 0.45
+    ring: int = 9
+    ring_doubt: float = 3.0
+    dusty: float = 0.015
     grown: int = 2
     strict_least: float = 24.0
     strict_doubt: float = 3.0
@@ -236,6 +243,22 @@ def still_cores(excess: Tensor, cores: Tensor, peaks: Tensor, moved: Tensor) -> 
     return cores * (around[1:] >= around[:1])
 
 
+def plain_cores(
+    cores: Tensor, luma: Tensor, outliers: Outliers, limit: Tensor, doubt: Tensor
+) -> Tensor:
+    """Return the cores of specks of which a part stands out by more than the limit and the difference around
+    them, times a doubt.
+    """
+    middle = luma_of(outliers.neighbours).mean(0, keepdim=True)
+    difference = LEVELS * (luma - middle).abs()
+    near = F.max_pool2d(cores, 5, 1, 2) * (outliers.excess > limit / 4)
+    beside = 1 - F.max_pool2d(torch.maximum(cores, near), 3, 1, 1)
+    share = means_around(beside, SEARCH.ring).clamp(min=1 / SEARCH.ring)
+    around = means_around(difference * beside, SEARCH.ring) / share
+    plain = cores * cores_of(outliers.excess, limit + doubt * around)
+    return cores * F.max_pool2d(plain, 5, 1, 2)
+
+
 def near_specks(before: SpeckLook, after: SpeckLook) -> Tensor:
     """Return (1, rows, columns): 1 for squares of the picture near which both frames have specks, else 0."""
     near = [F.max_pool2d(look.counts[:1], 3, 1, 1) > 0 for look in (before, after)]
@@ -349,6 +372,10 @@ class SpeckRestorer(TemporalRestorer):
         cores = still_cores(
             outliers.excess, cores, peaks, moved_peaks(peaks, cores, *lumas)
         )
+        # the more specks there are, the likelier is one
+        share = looks[place].counts[1].mean().clamp(min=SEARCH.dusty)
+        doubt = SEARCH.ring_doubt * SEARCH.dusty / share
+        cores = plain_cores(cores, lumas[0], outliers, limit, doubt)
 
         grown = F.max_pool2d(cores, 2 * SEARCH.grown + 1, 1, SEARCH.grown) * (
             outliers.excess > limit / 4
