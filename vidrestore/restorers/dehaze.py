@@ -67,7 +67,7 @@ HAZE, THICK, MOST_THICK = (0.04, 0.2), (0.1, 0.3), 0.7
 MOST_PRIOR = 0.7
 # share of the source in the logarithm of luma of the sky in THICK haze
 SKY_LEFT = 0.9
-# deviations of luma between which a scene is seen: behind an even picture, as of a fade to white, there is none
+# deviations of luma between which a scene is seen; behind an even picture, as of a fade to white, is none
 SEEN = 1 / 255, 3 / 255
 BLACK = 4e-3  # luma is taken to be brighter
 # most that colours gain by contrast alone: more shows blocks and a brown sky
