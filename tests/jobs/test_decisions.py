@@ -165,3 +165,24 @@ def test_bars_around_soft_pictures_are_left_out(bars, tmp_path, monkeypatch):
     with VideoReader(str(tmp_path / "a.mkv")) as reader:
         kind, why = measured_input(Step("sr"), reader) or ("", "")
     assert (kind, why[:4]) == ("compressed", "soft")
+
+
+@pytest.mark.parametrize("black", [0, 20, 60])
+def test_video_that_begins_in_black_is_judged_by_what_comes_after(
+    black, tmp_path, monkeypatch
+):
+    def planes(
+        pix_fmt: str, number: int, width: int, height: int
+    ) -> tuple[np.ndarray, ...]:
+        shade = 16 if number < black else chequered_planes(pix_fmt, 0, width, height)[0]
+        return (np.full((height, width), shade, np.uint8),)
+
+    def fall(luma: torch.Tensor) -> float:
+        return 18.0 if luma.std() > 1 else 0.0
+
+    monkeypatch.setattr("sample_videos.sample_planes", planes)
+    monkeypatch.setattr("vidrestore.jobs.steps.spectral_fall", fall)
+    write_video(tmp_path / "a.mkv", 60, "ffv1", pix_fmt="gray", size=(96, 64))
+    with VideoReader(str(tmp_path / "a.mkv")) as reader:
+        kind, _ = measured_input(Step("sr"), reader) or ("", "")
+    assert kind == ("clean" if black == 60 else "compressed")

@@ -291,6 +291,23 @@ def test_the_sky_of_a_scene_is_left_the_more_the_thicker_its_haze(depth, left):
     assert math.log(found) == pytest.approx(expected, abs=0.02)
 
 
+def test_the_sky_is_the_mean_over_neighbouring_frames_so_that_it_does_not_flicker():
+    hazy = torch.full((1, 3, 144, 96), 0.8)
+    maps = (0.25 * hazy, torch.ones_like(hazy[:, :1]), hazy, 0.25 * hazy)
+    (estimate,) = estimates_of(hazy, torch.cat(maps, 1), always=True)
+    assert estimate.haze is not None and estimate.sky is not None
+    haze = estimate.haze.clone()
+    haze[:, 1] = 1  # the scene has a sky
+    window = [
+        estimate._replace(haze=haze, sky=torch.full_like(estimate.sky, share))
+        for share in (1.0, 0.0, 1.0)
+    ]
+    clear = float(luma_of(dehaze_smoothly([window], hazy)).mean())
+    left = 0.9 * 2 / 3
+    expected = math.log(0.8) + (1 - left) * math.log(0.25)
+    assert math.log(clear) == pytest.approx(expected, abs=0.01)
+
+
 def test_a_coloured_scene_behind_coloured_haze_gets_its_colours_back_from_luma_alone():
     scene, airlight, transmission = picture(16, 24)[None], even(0.7, 0.75, 0.9), 0.6
     hazy = transmission * scene + (1 - transmission) * airlight

@@ -351,9 +351,7 @@ def job_of(
         *(warning for restorer in restorers for warning in restorer.facts.warnings),
     )
     if any(step.task in DENOISE and step.options.sigma == 0 for step in request.steps):
-        warnings += (
-            "`sigma=0` says that there is no noise: nothing is denoised, only encoded again",
-        )
+        warnings += ("`sigma=0` says that there is no noise: nothing is denoised",)
     # clips of later steps follow from the plan of the first
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])

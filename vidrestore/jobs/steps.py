@@ -22,6 +22,7 @@ from vidrestore.jobs.request import Step
 from vidrestore.media.formats.source import PIPE
 from vidrestore.media.reading.coding_loss import kind_by_coding
 from vidrestore.media.reading.reader import VideoReader
+from vidrestore.media.reading.scan import starts
 from vidrestore.media.writing.writer import VideoWriter
 from vidrestore.noise.meter import without_bars
 from vidrestore.pipeline.chain import buffered, frames_ahead
@@ -72,25 +73,36 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
     """
     if not step.measures_input:
         return None
-    # a clip's worth of frames, decoded for this alone
     if reader.info.path == PIPE:  # its frames can be read only once
         return "compressed", "a pipe has no record of its coder"
-    pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
-    with closing(reader.frames()) as decoded:
-        sample = islice(decoded, NOISE_STEP)
-        clips = list(planned_clips(sample, timeline, pixels, None, detect=False))
-    # what the coder took decides, unless noise or softness says otherwise
-    sample_frames = [frame for _, frames in clips for frame in frames]
-    losses = [frame.loss[0] for frame in sample_frames]
-    kind, why = kind_by_coding(reader.info, fmean(losses) if losses else 0.0)
-    if kind != "clean":
-        return kind, why
-    if any(clip.rms[0] for clip, _ in clips):
-        return "compressed", "it has noise"
-    falls = [spectral_fall(luma_of(frame, pixels)) for frame in sample_frames]
-    if falls and median(falls) > SOFT_FALL:
+    kind: Input = "compressed"
+    why, falls = "", list[float]()
+    for start in starts(reader.info.video):
+        kind, why, falls = _input_at(start, reader)
+        if kind != "clean" or any(falls):  # a black beginning tells nothing
+            break
+    if kind == "clean" and falls and median(falls) > SOFT_FALL:
         return "compressed", f"soft: its finest detail is {median(falls):.0f} dB weaker"
     return kind, why
+
+
+def _input_at(start: int | None, reader: VideoReader) -> tuple[Input, str, list[float]]:
+    """Return the kind of input by the coding and the noise of a clip that begins at a pts, None for the
+    beginning; the reason; and by how much its frames are soft.
+    """
+    # a clip's worth of frames, decoded for this alone
+    pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
+    with closing(reader.frames(start)) as decoded:
+        sample = islice(decoded, NOISE_STEP)
+        clips = list(planned_clips(sample, timeline, pixels, None, detect=False))
+    frames = [frame for _, clip_frames in clips for frame in clip_frames]
+    falls = [spectral_fall(luma_of(frame, pixels)) for frame in frames]
+    # what the coder took decides, unless there is noise
+    losses = [frame.loss[0] for frame in frames]
+    kind, why = kind_by_coding(reader.info, fmean(losses) if losses else 0.0)
+    if kind == "clean" and any(clip.rms[0] for clip, _ in clips):
+        return "compressed", "it has noise", falls
+    return kind, why, falls
 
 
 def luma_of(frame: Frame, pixels: PixelFormat) -> Tensor:

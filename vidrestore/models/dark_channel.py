@@ -131,10 +131,9 @@ class HazySky:
         much their scenes (B, 1, 1, 1) seem to have any, from 0 to 1.
         """
         luma = luma_of(pictures)
-        prior = DarkChannel(edge_side=self.edge_side, edge_variance=self.edge_variance)
         detail = luma - means_around(luma, self.detail_side)
         deviation = means_around(detail * detail, self.smooth_side).sqrt()
-        likeness = share(prior.haze(pictures), *self.bright)
+        likeness = share(DarkChannel().haze(pictures), *self.bright)
         likeness = likeness * (1 - share(deviation, *self.smooth))
         # it ends where something stands before it
         sky = likeness.cummin(2).values
@@ -147,7 +146,12 @@ class HazySky:
         difference = difference - luma[:, :, -below:].mean((2, 3), keepdim=True)
         scene = share(span, *self.span) * share(difference, *self.lighter)
         grown = F.max_pool2d(sky, 2 * self.growth + 1, stride=1, padding=self.growth)
-        return prior.edged(luma, grown).clamp(0, 1), scene
+        return grown, scene
+
+    def edged(self, luma: Tensor, sky: Tensor) -> Tensor:
+        """Return how much places are sky (B, 1, H, W), with the edges of luma (B, 1, H, W)."""
+        prior = DarkChannel(edge_side=self.edge_side, edge_variance=self.edge_variance)
+        return prior.edged(luma, sky).clamp(0, 1)
 
 
 def share(values: Tensor, least: float, most: float) -> Tensor:

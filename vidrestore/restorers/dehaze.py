@@ -239,6 +239,11 @@ def dehaze_smoothly(
     if estimates.haze is not None:
         haze = estimates.haze.unflatten(0, (count, length)).mean(1)
         scene = haze[:, :2].repeat_interleave(length, 0)
+    if estimates.sky is not None:
+        # the same for all estimates of a window, whose edges it then gets
+        sky = estimates.sky.unflatten(0, (count, length)).mean(1)
+        sky = HazySky().edged(estimates.source, sky.repeat_interleave(length, 0))
+        estimates = estimates._replace(sky=sky)
     clear = estimates.clear(scene)
     gains = (_level(clear) / _level(estimates.source)).unflatten(0, (count, length))
     steady: Tensor = gains.mean(1) / gains[:, length // 2]
