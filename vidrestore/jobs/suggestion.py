@@ -50,7 +50,9 @@ SAMPLED_PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the vide
 SEEN = NOISE_STEP
 # pixels of the square in the middle in which rain, snow and blur are looked for
 MIDDLE_SIDE = 384
-PREVIEW = "--preview 5s"  # before the whole video; a photograph is restored at once
+PREVIEW_OPTION = (
+    "--preview 5s"  # before the whole video; a photograph is restored at once
+)
 DUST_FRAMES = 5  # of a place, in which specks are looked for
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
 
@@ -185,7 +187,7 @@ def suggest(
     findings += [_compression(info), _size(info.video)]
     findings += [Finding("damage", "yes", damage)] if damage else []
     is_photo = [len(place.frames) for place in places] == [1]
-    commands = _commands(info.path, findings, scan, "" if is_photo else PREVIEW)
+    commands = _commands(info.path, findings, scan, "" if is_photo else PREVIEW_OPTION)
     return Suggestion(info, tuple(findings), tuple(commands)), places
 
 
