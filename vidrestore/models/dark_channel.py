@@ -137,10 +137,8 @@ class HazySky:
         likeness = likeness * (1 - share(deviation, *self.smooth))
         # it ends where something stands before it
         sky = likeness.cummin(2).values
-        edge, above, below = (
-            max(1, round(part * luma.shape[2]))
-            for part in (self.upper_edge, self.above, self.below)
-        )
+        parts, height = (self.upper_edge, self.above, self.below), luma.shape[2]
+        edge, above, below = (max(1, round(part * height)) for part in parts)
         span = sky[:, :, :edge].mean((2, 3), keepdim=True)
         difference = luma[:, :, :above].mean((2, 3), keepdim=True)
         difference = difference - luma[:, :, -below:].mean((2, 3), keepdim=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 
 import numpy as np
@@ -141,9 +141,8 @@ class NoiseMeter:
         self._tint = max(
             self._tint, *(float(plane[::4].std()) for plane in frames[0][1:]), 0.0
         )
-        self._hues = max(
-            [self._hues, *map(partial(deviation_beside, frames[0][0]), frames[0][1:])]
-        )
+        hues = (deviation_beside(frames[0][0], plane) for plane in frames[0][1:])
+        self._hues = max(self._hues, 0.0, *hues)
         if self._seen % self._stride == 0:
             self._looks.append(plane_features(frames[:FRAMES_SEEN]))
         if len(self._looks) > LOOKS_KEPT:
