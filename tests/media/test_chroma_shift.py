@@ -139,3 +139,8 @@ def test_chroma_of_pictures_too_small_to_compare_stays(tmp_path, side):
         container.mux(stream.encode(None))
     with VideoReader(str(tmp_path / "small.mkv"), chroma_shift="auto") as reader:
         assert reader.shift == (0, 0)
+
+
+def test_a_shift_that_lacks_its_lines_is_named_by_what_is_missing():
+    with pytest.raises(OptionError, match=r"^missing: chroma_shift\.1$"):
+        vidrestore.Restorer("denoise", chroma_shift=(1,))  # type: ignore[arg-type]

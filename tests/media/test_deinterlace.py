@@ -228,6 +228,22 @@ def test_frames_of_first_fields_hold_the_second_ones_beside_them(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+def test_the_fields_of_a_lone_frame_are_half_a_frame_apart(tmp_path, suffix):
+    """Both had one time, which .mkv refused, and .mp4 ended in a traceback."""
+    write_video(tmp_path / f"one{suffix}", 1, *MARKED[:1], options=MARKED[1])
+    with VideoReader(str(tmp_path / f"one{suffix}")) as reader:
+        rate = reader.info.video.rate
+    summary = vidrestore.restore(
+        tmp_path / f"one{suffix}", tmp_path / f"two{suffix}", sigma=5, double_rate=True
+    )
+    assert summary.frames == 2
+    with VideoReader(str(tmp_path / f"two{suffix}")) as reader:
+        first, second = reader.frames()
+        apart = (second.pts - first.pts) * reader.info.video.time_base
+    assert float(apart) == pytest.approx(float(1 / rate / 2), abs=1e-3)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
 def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     write_video(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from difflib import get_close_matches
 from fractions import Fraction
@@ -215,7 +215,7 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
 
     def of_kind(kind: str) -> list[str]:
         return sorted(
-            ".".join(map(str, entry["loc"]))
+            ".".join(map(str, _named(entry["loc"])))
             for entry in problems
             if entry["type"] == kind
         )
@@ -245,6 +245,11 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     )
     words = str(value) if isinstance(value, Fraction) else repr(value)
     return f"{place} {expected}, found {words:.{_LONGEST_VALUE}}"
+
+
+def _named(location: Iterable[int | str]) -> Iterator[int | str]:
+    """Yield the parts of a location that the user wrote, without pydantic's name of a tuple in a union."""
+    return (part for part in location if not str(part).startswith("tuple["))
 
 
 def toml(tables: Mapping[str, Any]) -> str:

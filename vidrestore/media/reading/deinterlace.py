@@ -166,6 +166,9 @@ class Deinterlacer:
         self.second = None if self.fields else second
         yield first, _real_rows(first, source)
         if self.fields:
+            # the filter takes the time between two fields from another picture, which a lone one lacks
+            if second.pts == first.pts:
+                second.pts = (first.pts or 0) + max(1, round(self._frame))
             yield second, _real_rows(second, source)
 
     def _filtered(
