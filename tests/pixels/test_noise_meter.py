@@ -393,3 +393,12 @@ def test_grain_of_a_toned_or_grey_photograph_counts_as_a_camera_s():
         grey = hued(9, is_grey=True, hue=0)[0]
         planes = [grey * (1 + tone * weight) for weight in (-1, 0, 1)]
         assert photograph_noise(planes) == pytest.approx(15.6, rel=0.1)
+
+
+@pytest.mark.parametrize("height", [1, 2])
+def test_lines_of_black_and_white_are_no_coarse_noise(height):
+    lines = 255.0 * (np.arange(128) // height % 2)
+    picture = np.repeat(lines[:, None], 160, 1).astype(np.float32)
+    gauge = NoiseMeter(1, colour=False)
+    gauge.add([(picture,)] * 3)
+    assert gauge.noise()[0].sigma == 0.0

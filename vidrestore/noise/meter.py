@@ -60,7 +60,7 @@ BAR_LINES = BarLines()
 EVEN_SHARE = 0.01
 # white noise of luma below which there is none but that of rounding
 LEAST_RESIDUAL = 0.35
-# white noise that no picture holds, since 0 and 255 lie this far from their middle: black and white patterns
+# sigma that no picture holds, since 0 and 255 lie this far from their middle: black and white patterns
 MOST_NOISE = 127.5
 BOUNDS = (20.0, 232.0)  # grey levels between which a value isn't clipped
 
@@ -171,7 +171,7 @@ class NoiseMeter:
         for index, norm in enumerate(self._norms):
             colour = self._colour and (tinted or index > 0)
             noise = estimate(planes, index, colour=colour, least_odds=least_odds)
-            if noise.rms > MOST_NOISE:
+            if max(noise.sigma, noise.rms) > MOST_NOISE:
                 noise = PlaneNoise(0.0, 0.0, is_sure=False)
             estimates.append(
                 PlaneNoise(noise.sigma / norm, noise.rms / norm, noise.is_sure)
