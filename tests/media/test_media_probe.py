@@ -450,3 +450,15 @@ def test_a_recording_that_was_not_finished_and_sound_alone_are_called_so(tmp_pat
         MediaError, match="not a video file that can be read, but of sound only"
     ):
         probe(str(tmp_path / "song.mp3"))
+
+
+def test_an_index_with_flipped_bits_gives_no_negative_size_of_frames(tmp_path):
+    path = tmp_path / "video.mp4"
+    write_video(path, frames=40)
+    data = bytearray(path.read_bytes())
+    # behind the name: version and flags, one size for all (none), the count, then the sizes
+    sizes = data.index(b"stsz") + 4 + 12
+    data[sizes + 4 * 30] ^= 0x20
+    path.write_bytes(data)
+    bits = probe(str(path)).video.frame_bits
+    assert bits is None or bits > 0

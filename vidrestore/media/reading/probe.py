@@ -503,7 +503,8 @@ def _with_bits(
     is_full = stream.container.format.name.startswith(("mov", "avi"))
     numbers = range(0, len(entries), 1 + len(entries) // _MEASURED_PACKETS)
     sizes = [entries[number].size for number in numbers]
-    if is_full and len(sizes) > _PROBED_FRAMES and all(sizes):  # not only a fragment's
+    # a fragment has an index of its own; flipped bits make sizes negative
+    if is_full and len(sizes) > _PROBED_FRAMES and min(sizes) > 0:
         return replace(video, frame_bits=8 * sum(sizes) / len(sizes))
     remaining_bytes = _MEASURED_BYTES
     with suppress(av.error.FFmpegError):  # damage, which the reader reports
