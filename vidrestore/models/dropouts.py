@@ -209,11 +209,11 @@ def without_moved(
         return dropouts
     beyond = [DROPOUT_SEARCH.reach] * 2 + [DROPOUT_SEARCH.lines_reach] * 2
     fields = *view.neighbours.split(1), *view.opposites
-    others = [F.pad(field, beyond, mode="replicate")[0, 0] for field in fields]
+    areas = [F.pad(field, beyond, mode="replicate")[0, 0] for field in fields]
     pixels = dropouts.pixels.clone()
     for row, start, stop in dropouts.pieces():
         block = _block_around(row, start, stop, view.field.shape[-2:])
-        if _is_elsewhere(view.field[0, 0], aligned[:, 0], others, block):
+        if _is_elsewhere(view.field[0, 0], aligned[:, 0], areas, block):
             pixels[..., row, start:stop] = 0
     return dropouts._replace(pixels=pixels) if bool(pixels.any()) else None
 
@@ -230,22 +230,22 @@ def _block_around(
 
 
 def _is_elsewhere(
-    field: Tensor, aligned: Tensor, others: Sequence[Tensor], block: tuple[slice, slice]
+    field: Tensor, aligned: Tensor, areas: Sequence[Tensor], block: tuple[slice, slice]
 ) -> bool:
-    """Return whether a block of a field (h, w) is found in one of the others, which have `reach` more columns
-    and `lines_reach` more lines on each side, far better than in those `aligned` with it, (2, h, w).
+    """Return whether a block of a field (h, w) is found in one of the areas, other fields with `reach` more
+    columns and `lines_reach` more lines on each side, far better than in those `aligned` with it, (2, h, w).
     """
     samples = field[block]
-    here = (aligned[(slice(None), *block)] - samples).abs().mean((1, 2)).min()
+    along_motion = (aligned[(slice(None), *block)] - samples).abs().mean((1, 2)).min()
     lines, columns = block
-    for other in others:
-        area = other[
+    for padded in areas:
+        area = padded[
             lines.start : lines.stop + 2 * DROPOUT_SEARCH.lines_reach,
             columns.start : columns.stop + 2 * DROPOUT_SEARCH.reach,
         ]
         places = area.unfold(0, samples.shape[0], 1).unfold(1, samples.shape[1], 1)
         differences = (places - samples).abs().mean((2, 3))
-        if bool((differences < DROPOUT_SEARCH.moved * here).any()):
+        if bool((differences < DROPOUT_SEARCH.moved * along_motion).any()):
             return True
     return False
 

@@ -251,10 +251,10 @@ def plain_cores(
     """
     middle = luma_of(outliers.neighbours).mean(0, keepdim=True)
     difference = LEVELS * (luma - middle).abs()
-    near = F.max_pool2d(cores, 5, 1, 2) * (outliers.excess > limit / 4)
-    beside = 1 - F.max_pool2d(torch.maximum(cores, near), 3, 1, 1)
-    share = means_around(beside, SEARCH.ring).clamp(min=1 / SEARCH.ring)
-    around = means_around(difference * beside, SEARCH.ring) / share
+    rims = F.max_pool2d(cores, 5, 1, 2) * (outliers.excess > limit / 4)
+    surroundings = 1 - F.max_pool2d(torch.maximum(cores, rims), 3, 1, 1)
+    share = means_around(surroundings, SEARCH.ring).clamp(min=1 / SEARCH.ring)
+    around = means_around(difference * surroundings, SEARCH.ring) / share
     plain = cores * cores_of(outliers.excess, limit + doubt * around)
     return cores * F.max_pool2d(plain, 5, 1, 2)
 
