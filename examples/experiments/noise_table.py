@@ -59,6 +59,7 @@ RULES: dict[str, Any] = {
     "unlikely": -99.0,
     "colourless": (-2.0, -1.0),
     "noise_like": 1e-9,
+    "skewness": (-99.0, -98.0),
 }
 COLUMNS = (
     "case",

@@ -430,6 +430,28 @@ def test_thick_threads_count_for_less_than_they_are(spacing):
     assert black_and_white(9 * weave(spacing)) < 7
 
 
+def test_paper_with_pits_in_shadow_is_not_denoised_but_grain_as_strong_is():
+    noise = np.random.default_rng(3).normal(size=(256, 320))
+    pits = -np.square(blurred(noise, 0.7, 0.7))
+    grain = blurred(noise, 0.7, 0.7)
+    pitted, grainy = (
+        black_and_white((8 * part / part.std()).astype(np.float32))
+        for part in (pits, grain)
+    )
+    assert pitted < 1
+    assert grainy > 7
+
+
+@pytest.mark.parametrize("brightness", [0.06, 0.3, 0.98])
+def test_noise_of_a_sensor_is_denoised_in_light_and_shade(brightness):
+    """Dark noise is skewed by the response of the camera, bright noise by what is cut off at white."""
+    rng = np.random.default_rng(3)
+    electrons = rng.poisson(150 * brightness, (256, 320)) + rng.normal(0, 2, (256, 320))
+    luma = np.rint(255 * np.clip(electrons / 150, 0, 1) ** (1 / 2.2))
+    stored = luma.astype(np.float32)
+    assert noise_of_photograph(stored)[0].sigma > 0.7 * stored.std()
+
+
 def test_noise_on_woven_paper_counts_though_the_weave_does_not():
     noise = np.random.default_rng(3).normal(0, 12, (256, 320)).astype(np.float32)
     assert black_and_white(3 * weave(4.0) + noise) > 9

@@ -33,9 +33,11 @@ from vidrestore.noise.features import (
 from vidrestore.noise.white import (
     BLOCK_SIDE,
     NoiseEstimator,
+    flat_blocks,
     flat_powers,
     flat_strength,
     noise_like_share,
+    skewness_in_light,
 )
 
 LOOKS_KEPT = 32  # most looks of a scene; beyond that every second is dropped
@@ -113,6 +115,9 @@ class PhotoNoise:
     # 0.7 and more in coarse, smeared, sharpened and most real noise, 0.06 to 0.56 for threads up to 6 pixels
     # apart.
     noise_like: float = 0.7
+    # skewness of flat blocks as light, between which relief becomes noise: that of paper is -0.2 to -1.7, of
+    # real noise -0.1 and more
+    skewness: tuple[float, float] = (-0.5, -0.15)
 
 
 PHOTO_NOISE = PhotoNoise()
@@ -202,14 +207,18 @@ class NoiseMeter:
         first, *colours = self.noise(0.0 if is_drawn else PHOTO_NOISE.unlikely)
         if self._hues >= TINT:
             first = _camera_share(first, colours, self._norms[0])
-        powers = flat_powers(inner)
+        blocks = flat_blocks(inner)
+        powers = flat_powers(blocks)
         sigma = _sigma_of_luma(first, powers, self._norms[0], is_drawn=is_drawn)
-        share = noise_like_share(powers)
+        weave = noise_like_share(powers)
         if (
             min(inner.shape) >= 2 * BLOCK_SIDE
         ):  # thick threads are seen at half the size
-            share = min(share, noise_like_share(flat_powers(halved(inner))))
-        sigma *= min(1.0, share / PHOTO_NOISE.noise_like)
+            thick = noise_like_share(flat_powers(flat_blocks(halved(inner))))
+            weave = min(weave, thick)
+        relief, even = PHOTO_NOISE.skewness
+        shadows = (skewness_in_light(blocks) - relief) / (even - relief)
+        sigma *= min(1.0, weave / PHOTO_NOISE.noise_like, max(0.0, shadows))
         noise = [PlaneNoise(sigma, min(first.rms, sigma))]
         least = PHOTO_NOISE.coarse if sigma and not is_drawn else 0.0
         for colour in colours:

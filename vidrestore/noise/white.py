@@ -36,6 +36,8 @@ WHITE_SHARE = 0.05
 LEAST_BLOCKS = 40  # fewer give more than 2 % error
 FLATTEST = 0.1  # share by whose strength at all frequencies white noise is doubted
 RING = 1.5  # width of a ring of frequencies of a block, whose directions are compared
+# value from which samples are white, and most of their share where skewness counts
+WHITE, MOST_WHITE = 254.5, 0.05
 # the share where coded noise is measured: codecs remove most from the very flattest
 CALM_SHARE = 0.15
 # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
@@ -141,28 +143,49 @@ def sample_blocks(plane: NDArray[Any]) -> BlockSet:
     return BlockSet(blocks.astype(np.float32), clipped, low, high)
 
 
-def flat_powers(plane: NDArray[Any]) -> Array:
-    """Return the mean square of each DCT coefficient of the flattest tenth of a plane's blocks (side, side),
-    indexed by the frequencies down and across; of size 0 if all blocks have one colour or one sample.
-    """
+def flat_blocks(plane: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the flattest tenth of a plane's blocks (N, side, side), without those of one colour."""
     sample = sample_blocks(plane)
     size = round(sample.pixels.shape[1] ** 0.5)
     means = sample.pixels.mean(axis=1, keepdims=True)
     coefficients = (sample.pixels - means) @ dct_basis(size).T
     order = by_flatness(coefficients, sample.clipped, size)
-    if size == 1 or not len(order):
-        return np.zeros((0, 0))
     count = max(LEAST_BLOCKS, int(FLATTEST * len(coefficients)))
-    squares = np.square(coefficients[order[:count]])
+    return sample.pixels[order[:count]].reshape(-1, size, size)
+
+
+def flat_powers(blocks: NDArray[np.float32]) -> Array:
+    """Return the mean square of each DCT coefficient of `flat_blocks` (side, side), by the frequencies down
+    and across; 0 without blocks.
+    """
+    size = blocks.shape[-1]
+    if not len(blocks):
+        return np.zeros((size, size))
+    samples = blocks.reshape(len(blocks), -1)
+    coefficients = (samples - samples.mean(axis=1, keepdims=True)) @ dct_basis(size).T
+    squares = np.square(coefficients)
     powers: Array = squares.mean(axis=0, dtype=np.float64).reshape(size, size)
     return powers
+
+
+def skewness_in_light(blocks: NDArray[np.float32]) -> float:
+    """Return the skewness of `flat_blocks` (N, side, side), of equal strength, as light: squares of what is
+    stored (0-255). A sensor's noise and grain have about 0 or more; relief of paper casts shadows, so that it
+    has less. 0 without blocks, or if many samples are white: noise that is cut off there is skewed, too.
+    """
+    if not len(blocks) or (blocks >= WHITE).mean() > MOST_WHITE:
+        return 0.0
+    light = np.square(blocks.reshape(len(blocks), -1), dtype=np.float64)
+    light -= light.mean(axis=1, keepdims=True)
+    light /= np.maximum(light.std(axis=1, keepdims=True), 1e-9)
+    return float((light**3).mean())
 
 
 def flat_strength(powers: Array) -> float:
     """Return the root mean square of flat blocks at all frequencies but 0, by their `flat_powers`. White
     noise is as strong there as at the high frequencies, weaves and other fine texture are weaker.
     """
-    return math.sqrt(powers.ravel()[1:].mean()) if powers.size else 0.0
+    return math.sqrt(powers.ravel()[1:].mean()) if powers.size > 1 else 0.0
 
 
 def noise_like_share(powers: Array) -> float:
