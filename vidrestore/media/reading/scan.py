@@ -178,8 +178,8 @@ def chosen_scan(
         if is_whole or scan.kind == "film":
             form = "has whole frames, which" if is_whole else "is film, whose frames"
             raise OptionError(
-                f"`double_rate`: the video {form} have no fields of two moments; leave it out, or deinterlace "
-                f"all the same by `scan={order or 'tff'}`"
+                f"`double_rate`: the video {form} have no fields of two moments; leave it out, or "
+                f"deinterlace all the same by `scan={order or 'tff'}`"
             )
         why = scan.why or "a guess"
         why = why if _first(order) in why else f"{_first(order)}, {why}"
