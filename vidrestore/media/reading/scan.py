@@ -181,9 +181,9 @@ def chosen_scan(
                 f"`double_rate`: the video {form} have no fields of two moments; leave it out, or "
                 f"deinterlace all the same by `scan={order or 'tff'}`"
             )
-        why = scan.why or "a guess"
-        why = why if _first(order) in why else f"{_first(order)}, {why}"
-        return Scan("fields", order or "tff", why)
+        reason = scan.why or "a guess"
+        reason = reason if _first(order) in reason else f"{_first(order)}, {reason}"
+        return Scan("fields", order or "tff", reason)
     if scan.kind in ("film", "mixed") and video.pix_fmt not in MATCHED:
         why = scan.why and f"{scan.why}, but fields of {video.pix_fmt} can't be matched"
         return Scan("fields", scan.order, why)
