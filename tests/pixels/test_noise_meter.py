@@ -425,6 +425,11 @@ def test_woven_paper_of_a_black_and_white_photograph_is_hardly_denoised(spacing)
     assert black_and_white(9 * weave(spacing)) < 1
 
 
+@pytest.mark.parametrize("spacing", [9.0, 10.0])
+def test_thick_threads_count_for_less_than_they_are(spacing):
+    assert black_and_white(9 * weave(spacing)) < 7
+
+
 def test_noise_on_woven_paper_counts_though_the_weave_does_not():
     noise = np.random.default_rng(3).normal(0, 12, (256, 320)).astype(np.float32)
     assert black_and_white(3 * weave(4.0) + noise) > 9

@@ -27,6 +27,7 @@ from vidrestore.noise.features import (
     WITHIN_ROW,
     Array,
     Planes,
+    halved,
     plane_features,
 )
 from vidrestore.noise.white import (
@@ -108,8 +109,9 @@ class PhotoNoise:
     # sigmas of colour over noise of luma between which luma's becomes a camera's; below it is texture, as of
     # paper. Real noise has 0.21 and more, behind JPEG, too; weaves 0 to 0.1 in two of three photographs.
     colourless: tuple[float, float] = (0.1, 0.2)
-    # share of the power of luma that noise can have, below which part of it is a weave. It is 0.7 and more in
-    # real, coarse, smeared and sharpened noise, 0.06 to 0.56 for threads up to 6 pixels apart.
+    # share of the power of luma, and of luma at half the size, that noise can have; less is a weave's. It is
+    # 0.7 and more in coarse, smeared, sharpened and most real noise, 0.06 to 0.56 for threads up to 6 pixels
+    # apart.
     noise_like: float = 0.7
 
 
@@ -202,7 +204,12 @@ class NoiseMeter:
             first = _camera_share(first, colours, self._norms[0])
         powers = flat_powers(inner)
         sigma = _sigma_of_luma(first, powers, self._norms[0], is_drawn=is_drawn)
-        sigma *= min(1.0, noise_like_share(powers) / PHOTO_NOISE.noise_like)
+        share = noise_like_share(powers)
+        if (
+            min(inner.shape) >= 2 * BLOCK_SIDE
+        ):  # thick threads are seen at half the size
+            share = min(share, noise_like_share(flat_powers(halved(inner))))
+        sigma *= min(1.0, share / PHOTO_NOISE.noise_like)
         noise = [PlaneNoise(sigma, min(first.rms, sigma))]
         least = PHOTO_NOISE.coarse if sigma and not is_drawn else 0.0
         for colour in colours:
