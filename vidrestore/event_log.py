@@ -212,7 +212,7 @@ def _changes(details: Mapping[str, Any]) -> str:
         task, mean = changes["task"], changes["mean"]
         note = ""
         if mean < LITTLE:
-            advice = TASKS[task].advice
+            advice = "" if changes.get("always") else TASKS[task].advice
             note = f": little {TASKS[task].removes} found" + (
                 f"; {advice}" if advice else ""
             )

@@ -58,6 +58,7 @@ RULES: dict[str, Any] = {
     "coarse": 4.0,
     "unlikely": -99.0,
     "colourless": (-2.0, -1.0),
+    "noise_like": 1e-9,
 }
 COLUMNS = (
     "case",

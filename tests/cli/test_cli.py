@@ -20,7 +20,7 @@ import vidrestore
 from vidrestore import event_log
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress, weights_commands
-from vidrestore.cli.inputs import run_each
+from vidrestore.cli.inputs import run_each, with_numbers
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import result_of
 from vidrestore.events import (
@@ -107,9 +107,10 @@ def test_an_interrupted_command_ends_with_130_and_leaves_its_objects_unexamined(
     code = """
 import atexit, gc, time
 from vidrestore.cli import app, main
+# without those that are frozen; what is registered first runs last
+atexit.register(lambda: print(len(gc.get_objects())))
 @app.app.command()
 def wait():
-    atexit.register(lambda: print(len(gc.get_objects())))  # without those that are frozen
     print("ready", flush=True)
     time.sleep(60)
 main(["wait"])
@@ -503,6 +504,25 @@ def test_lengths_of_time_read_well(seconds, text):
 
 
 # Several inputs
+
+
+def test_an_input_that_is_done_is_not_interrupted_but_the_command_is():
+    events: list[Event] = []
+    listener = with_numbers(events.append, ["a", "b"])
+
+    def work(source: str) -> int:
+        if source == "a":
+            listener(Summary(source, "out", 1, 1.0))
+        raise KeyboardInterrupt
+
+    for name in "ab":
+        with pytest.raises(KeyboardInterrupt):
+            run_each([name], work, listener)
+    ends = [event for event in events if isinstance(event, Summary | Failed)]
+    assert [(type(event), event.source) for event in ends] == [
+        (Summary, "a"),
+        (Failed, "b"),
+    ]
 
 
 @pytest.mark.parametrize(

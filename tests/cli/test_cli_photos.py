@@ -543,6 +543,7 @@ def test_notes_that_tiff_lacks_are_left_out_with_a_warning_and_others_copied(
     [
         ((0x103, 3, b"\6\0"), "JPEG"),
         ((0x103, 3, b"\7\0"), "JPEG"),
+        ((0x106, 3, b"\5\0"), "the colours of print, CMYK"),
         ((0x142, 3, b"\x20\0"), "tiles of width 32"),
         ((0x153, 3, b"\3\0\3\0\3\0"), "floating-point samples"),
         ((0x153, 3, b"\2\0"), "signed samples"),
@@ -861,6 +862,14 @@ def test_colours_of_print_are_named_whatever_is_written(given, capsys, output):
         "its colours are those of print, CMYK; convert it to RGB first"
         in capsys.readouterr().err
     )
+
+
+def test_a_narrow_jpeg_has_no_restart_markers_which_ffmpeg_numbers_wrong(tmp_path):
+    picture = np.random.default_rng(1).integers(0, 256, (48, 16, 3), np.uint8)
+    write_frame(tmp_path / "a.png", "png", av.VideoFrame.from_ndarray(picture, "rgb24"))
+    assert run(tmp_path / "a.png", "-o", tmp_path / "a.jpg", "-q") == 0
+    # RST0 to RST7, and DRI, which announces them
+    assert not re.findall(rb"\xff[\xd0-\xd7\xdd]", (tmp_path / "a.jpg").read_bytes())
 
 
 def test_a_palette_without_alpha_becomes_a_jpeg(given):

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,6 @@ def test_a_summary_names_options_as_they_are_typed(capsys):
     changes = Changes(frames=1, total=0.1)
     print_summary(Summary("in.jpg", "out.jpg", 1, 1.0, changes=(("dehaze", changes),)))
     assert "if you see some, use --haze always" in capsys.readouterr().out
+    done = replace(changes, always=True)
+    print_summary(Summary("in.jpg", "out.jpg", 1, 1.0, changes=(("dehaze", done),)))
+    assert capsys.readouterr().out.rstrip().endswith("little haze found")

@@ -43,3 +43,12 @@ def test_a_source_that_cannot_be_restored_is_refused_without_torch(tmp_path):
         + "except vidrestore.VidRestoreError:\n    pass\nelse:\n    raise SystemExit(1)"
     )
     assert "av" in found and "torch" not in found
+
+
+@pytest.mark.parametrize("arguments", [("weights", "list"), ("denoise", "none.mp4")])
+def test_a_command_ends_without_examining_the_objects_of_its_libraries(arguments):
+    # what is registered first runs last
+    report = "import atexit, gc; atexit.register(lambda: print(len(gc.get_objects())))"
+    call = f"from vidrestore.cli import main; main({list(arguments)!r})"
+    ended = python("-c", f"{report}\n{call}")
+    assert int(ended.stdout.split()[-1]) < 1_000

@@ -123,6 +123,7 @@ def test_our_outputs_are_known_by_their_names(name, ours):
         ("films/a.mp4", "there", "there/a.denoised.mp4"),
         ("films/a.mp4", "new/", "new/a.denoised.mp4"),
         ("films/a.mp4", "b.mkv", "b.mkv"),
+        ("100%d.mp4", None, "100%d.denoised.mp4"),
     ],
 )
 def test_an_output_is_beside_its_source_or_in_the_given_folder(
@@ -284,6 +285,22 @@ def test_a_folder_of_outputs_alone_is_an_error_that_names_them(mixed):
         match="holds no video file to restore; left out, as .*moved.denoised.mkv",
     ):
         expanded([str(mixed)])
+
+
+@pytest.mark.parametrize(
+    "name, output",
+    [
+        ("100%d.jpg", "100_d.denoised.jpg"),
+        ("a%04d.bmp", "a_04d.denoised.png"),
+        ("100%.jpg", "100%.denoised.jpg"),
+    ],
+)
+def test_a_photo_whose_name_is_like_a_pattern_gets_an_output_that_is_none(
+    tmp_path, name, output
+):
+    (tmp_path / name).touch()
+    target = output_for(Source(str(tmp_path / name)), None, "denoised")
+    assert target.path == tmp_path / output and not target.is_pattern
 
 
 def test_outputs_of_photos_are_left_out_beside_their_photos(tmp_path):

@@ -287,3 +287,14 @@ def test_chapters_move_with_a_video_that_begins_before_0(tmp_path, name):
     begins = Fraction(0 if name.endswith("mp4") else 1, 10)
     assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(58, 100)]]
     assert read(tmp_path / name).frames[0].pts == 0
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_two_frames_of_one_time_are_an_error_with_their_place(tmp_path, suffix):
+    source = described()
+    frames = made_frames(source, [(0, 1001), (1001, 1001), (1001, 1001)])
+    message = "frame 9: its time 1001 x 1/24000 s is"
+    with pytest.raises(MediaError, match=message):
+        segment(
+            tmp_path / "a", source, fast_choice(source, Path(f"a{suffix}")), frames, 7
+        )

@@ -14,6 +14,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from sample_videos import write_video
 from written_videos import (
     CONSTANT,
     VARYING,
@@ -173,6 +174,15 @@ def test_two_frames_in_one_tick_are_an_error_in_mkv_but_not_in_mp4(tmp_path):
     assert [frame.pts for frame in read(tmp_path / "a.mp4").frames] == [0, 10, 1011]
 
 
+def test_two_frames_of_one_time_are_an_error_that_names_no_other_container(tmp_path):
+    frames = made_frames(described(), [(0, 10), (10, 1001), (10, 1001)])
+    message = (
+        "frame 2: its time 10 x 1/24000 s is not after the one of the frame before it$"
+    )
+    with pytest.raises(MediaError, match=message):
+        write(described(), tmp_path / "a.mp4", frames)
+
+
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.webm"])
 def test_a_video_that_begins_before_0_is_moved_to_0_with_a_warning(name, tmp_path):
     frames = made_frames(
@@ -269,6 +279,18 @@ def test_titles_languages_chapters_and_metadata_are_copied(origin, target, tmp_p
         written.items()
         <= {key.lower(): value for key, value in metadata.items()}.items()
     )
+
+
+def test_a_stream_encoded_without_its_transparency_is_not_marked_as_having_some(
+    tmp_path,
+):
+    path, output = tmp_path / "in.webm", tmp_path / "out.mkv"
+    write_video(path, 3, "libvpx-vp9", "yuva420p", options={"cpu-used": "8"})
+    copied(probe(str(path)), output)
+    # the element AlphaMode of Matroska, and the tag that FFmpeg copies it to
+    data = output.read_bytes()
+    assert b"\x53\xc0\x81\x01" in path.read_bytes()
+    assert b"\x53\xc0\x81\x01" not in data and b"ALPHA_MODE" not in data.upper()
 
 
 @pytest.mark.parametrize(

@@ -402,3 +402,50 @@ def test_lines_of_black_and_white_are_no_coarse_noise(height):
     gauge = NoiseMeter(1, colour=False)
     gauge.add([(picture,)] * 3)
     assert gauge.noise()[0].sigma == 0.0
+
+
+def weave(spacing: float, shape: tuple[int, int] = (256, 320)) -> Picture:
+    """A weave of unit variance, of threads of uneven width."""
+    rng = np.random.default_rng(2)
+    down, across = (
+        np.cumsum(2 * np.pi / spacing * rng.normal(1, 0.15, side)) for side in shape
+    )
+    return np.asarray(2 * np.sin(down)[:, None] * np.cos(across), np.float32)
+
+
+def black_and_white(part: Picture) -> float:
+    """Return the sigma that a soft grey photograph with something else in it is denoised with."""
+    rows, columns = np.mgrid[: part.shape[0], : part.shape[1]] / 320
+    luma = np.rint(90 + 60 * rows + 30 * columns + part).astype(np.float32)
+    return noise_of_photograph(luma)[0].sigma
+
+
+@pytest.mark.parametrize("spacing", [3.0, 3.5, 4.5])
+def test_woven_paper_of_a_black_and_white_photograph_is_hardly_denoised(spacing):
+    assert black_and_white(9 * weave(spacing)) < 1
+
+
+@pytest.mark.parametrize("spacing", [9.0, 10.0])
+def test_thick_threads_count_for_less_than_they_are(spacing):
+    assert black_and_white(9 * weave(spacing)) < 7
+
+
+def test_noise_on_woven_paper_counts_though_the_weave_does_not():
+    noise = np.random.default_rng(3).normal(0, 12, (256, 320)).astype(np.float32)
+    assert black_and_white(3 * weave(4.0) + noise) > 9
+
+
+@pytest.mark.parametrize(
+    "blurs", [(0.0, 0.0), (0.9, 0.9), (0.0, 1.5)], ids=["white", "coarse", "smeared"]
+)
+def test_grain_of_a_black_and_white_photograph_is_denoised_in_full(blurs):
+    noise = np.random.default_rng(3).normal(size=(256, 320))
+    grain = blurred(noise, *blurs) if any(blurs) else noise
+    assert black_and_white((9 * grain / grain.std()).astype(np.float32)) > 8
+
+
+def test_sharpened_noise_of_a_black_and_white_photograph_is_denoised_in_full():
+    noise = np.random.default_rng(3).normal(size=(256, 320))
+    soft = blurred(noise, 0.7, 0.7)
+    sharpened = noise + 2 * (noise - 0.4 * soft)
+    assert black_and_white((9 * sharpened / sharpened.std()).astype(np.float32)) > 8

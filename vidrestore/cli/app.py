@@ -6,6 +6,7 @@ load fast: torch, av and numpy are imported inside the commands that need them.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import io
 import os
@@ -30,7 +31,6 @@ from vidrestore.cli.run_command import run
 from vidrestore.cli.terminal import as_options, is_of_stdout, print_line, show
 from vidrestore.cli.usage_errors import usage_line
 from vidrestore.errors import VidRestoreError
-from vidrestore.files.stopping import INTERRUPTED
 from vidrestore.working import WORKER
 
 LAB = "vidrestore.lab.commands"  # loaded by name: videos are restored without it
@@ -128,15 +128,15 @@ def run_command_line(arguments: list[str] | None) -> None:
         )
         sys.exit(1)
 
+    # else Python examines every object of torch as it ends, for half a second or more
+    atexit.register(gc.freeze)
+
     # run it, and turn errors of users and of the system into one line each
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
         code = app(arguments, standalone_mode=False)
-        if code == INTERRUPTED:
-            # else Python examines every object of torch as it ends, for a second or more
-            gc.freeze()
         sys.exit(code if isinstance(code, int) else 0)
     except typer.TyperException as error:
         if line := usage_line(error, arguments):

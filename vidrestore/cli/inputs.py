@@ -16,6 +16,7 @@ from vidrestore.events import (
     Failed,
     Listener,
     Progressed,
+    Summary,
     Warned,
 )
 from vidrestore.files.regular import disk_problem
@@ -130,11 +131,19 @@ def run_each(
 
 
 def with_numbers(on_event: Listener, sources: Sequence[str]) -> Listener:
-    """Return a listener that passes events on with the number of their source among `sources`."""
+    """Return a listener that passes events on with the number of their source among `sources`; not that one
+    was interrupted which is done.
+    """
     # by name, as events have it
     numbers = {source: number for number, source in enumerate(sources, 1)}
+    done = set[str]()
 
     def emit(event: Event) -> None:
+        if isinstance(event, Summary):
+            done.add(event.source)
+        is_interruption = isinstance(event, Failed) and event.exit_code == INTERRUPTED
+        if is_interruption and event.source in done:
+            return
         number = numbers.get(event.source)
         on_event(
             event

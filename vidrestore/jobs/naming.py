@@ -453,6 +453,8 @@ def _pictures_for(
         fits = source.suffix.lower() in PICTURE_ENCODERS
         stem = source.name if full and not fits else source.stem
         name = f"{stem}.{suffix}{source.suffix if fits else '.png'}"
+        # a name such as 100%d.jpg would be numbered
+        name = name.replace("%", "_") if Target(name).is_pattern else name
         return str(source.with_name(name) if output is None else Path(output, name))
     # frames of a video: a folder of the same names
     folder = source if source.is_dir() else source.parent

@@ -35,6 +35,7 @@ BLOCKS_PER_FRAME = 2500  # positions looked at, spread over the plane
 WHITE_SHARE = 0.05
 LEAST_BLOCKS = 40  # fewer give more than 2 % error
 FLATTEST = 0.1  # share by whose strength at all frequencies white noise is doubted
+RING = 1.5  # width of a ring of frequencies of a block, whose directions are compared
 # the share where coded noise is measured: codecs remove most from the very flattest
 CALM_SHARE = 0.15
 # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
@@ -140,20 +141,50 @@ def sample_blocks(plane: NDArray[Any]) -> BlockSet:
     return BlockSet(blocks.astype(np.float32), clipped, low, high)
 
 
-def flat_strength(plane: NDArray[Any]) -> float:
-    """Return the root mean square of the flattest tenth of a plane's blocks at all frequencies but 0. White
-    noise is as strong there as at the high frequencies, weaves and other fine texture are weaker.
+def flat_powers(plane: NDArray[Any]) -> Array:
+    """Return the mean square of each DCT coefficient of the flattest tenth of a plane's blocks (side, side),
+    indexed by the frequencies down and across; of size 0 if all blocks have one colour or one sample.
     """
     sample = sample_blocks(plane)
     size = round(sample.pixels.shape[1] ** 0.5)
-    coefficients = (
-        sample.pixels - sample.pixels.mean(axis=1, keepdims=True)
-    ) @ dct_basis(size).T
-    if size == 1:
-        return 0.0
+    means = sample.pixels.mean(axis=1, keepdims=True)
+    coefficients = (sample.pixels - means) @ dct_basis(size).T
     order = by_flatness(coefficients, sample.clipped, size)
+    if size == 1 or not len(order):
+        return np.zeros((0, 0))
     count = max(LEAST_BLOCKS, int(FLATTEST * len(coefficients)))
-    return root_mean_square(coefficients[order[:count], 1:]) if len(order) else 0.0
+    squares = np.square(coefficients[order[:count]])
+    powers: Array = squares.mean(axis=0, dtype=np.float64).reshape(size, size)
+    return powers
+
+
+def flat_strength(powers: Array) -> float:
+    """Return the root mean square of flat blocks at all frequencies but 0, by their `flat_powers`. White
+    noise is as strong there as at the high frequencies, weaves and other fine texture are weaker.
+    """
+    return math.sqrt(powers.ravel()[1:].mean()) if powers.size else 0.0
+
+
+def noise_like_share(powers: Array) -> float:
+    """Return the share (0 to 1) of the power of flat blocks that noise can have, by their `flat_powers`: what
+    is there in all directions, as sharpened noise is, or doesn't rise with the frequency, as that of smeared
+    noise. Threads of a weave rise at their frequency, in two directions. The lowest frequencies don't count:
+    blocks are flat by these.
+    """
+    is_counted = frequencies(len(powers)) > 3 * len(powers) // 8
+    counted = powers.ravel()[is_counted]
+    if not counted.any():
+        return 1.0
+    falling = np.where(is_counted.reshape(powers.shape), powers, np.inf)
+    for axis in (0, 1):
+        falling = np.minimum.accumulate(falling, axis)
+    # the least power of each ring of frequencies
+    rings = np.rint(np.hypot(*np.indices(powers.shape)) / RING).astype(int)
+    rings = rings.ravel()[is_counted]
+    least = np.full(rings.max() + 1, np.inf)
+    np.minimum.at(least, rings, counted)
+    explained = np.maximum(falling.ravel()[is_counted], least[rings])
+    return float(explained.sum() / counted.sum())
 
 
 def noise_variance(

@@ -226,6 +226,7 @@ class Changes:
     hopeless: int = 0
     # of frames that were searched for dust, how many were found
     specks: tuple[int, ...] = ()
+    always: bool = False  # little haze is removed, too, as the options ask
 
     @property
     def mean(self) -> float:
@@ -248,6 +249,8 @@ class Changes:
         }
         if self.specks:
             values |= {"specks": round(fmean(self.specks), 1)}
+        if self.always:
+            values |= {"always": True}
         return values | (shake if self.shakes else {})
 
 
@@ -406,6 +409,7 @@ class RgbConversion:
         self, restorer: RgbRestorer, video: VideoInfo, options: RestoreOptions
     ) -> None:
         self.restorer, self.video, self.strength = restorer, video, options.strength
+        self.always = options.haze == "always"
         self.device = torch.device(restorer.facts.device)
         self.scale = output_scale(restorer.facts.scale, options, video.height)
         self.batch_bytes = max(CONVERTED, memory_for(self.device) // CONVERTED_SHARE)
@@ -430,6 +434,7 @@ class RgbConversion:
                 shakes,
                 len(self.cache.hopeless),
                 specks,
+                self.always,
             )
 
     def _count_changes(self, before: Tensor, after: Tensor) -> None:

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from training_runs import tiny_run
@@ -16,19 +17,21 @@ from training_runs import tiny_run
 from vidrestore.cli.progress import progress_bar
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.lab.commands.train_commands import describe, steps_of
-from vidrestore.lab.training.learner import learning_rate
+from vidrestore.lab.training.learner import Validations, learning_rate
 from vidrestore.lab.training.loop import train
 from vidrestore.lab.training.run_records import (
     POINTS,
     CsvLog,
     StepLog,
     metrics_table,
+    recording,
     thinned,
     training_plot,
 )
 from vidrestore.lab.training_events import (
     Began,
     Event,
+    Noticed,
     Reached,
     Stepped,
     Validated,
@@ -263,6 +266,23 @@ def test_a_picture_needs_neither_a_loss_nor_finite_figures():
 def test_a_run_that_fails_before_its_first_step_leaves_no_log(tmp_path):
     begun(tmp_path / "log.jsonl", 0).close()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "last, step, gap",
+    [(0, 0, None), (5, 5, None), (9, 5, None), (0, 5, "1 to 5"), (3, 5, "4 to 5")],
+)
+def test_a_resumed_run_names_the_steps_that_its_log_lacks(tmp_path, last, step, gap):
+    log = begun(tmp_path / "tiny.log.jsonl", 0)
+    for number in range(1, last + 1):
+        log(stepped(number))
+    log.close()
+    events: list[Event] = []
+    with recording(tmp_path / "tiny", Mock(spec=Validations), events.append) as emit:
+        emit(Began(step, 100, "cpu", None))
+    notices = [event.message for event in events if isinstance(event, Noticed)]
+    assert len(notices) == (gap is not None)
+    assert all(f"tiny.log.jsonl: lacks steps {gap}: it was" in line for line in notices)
 
 
 # What is shown

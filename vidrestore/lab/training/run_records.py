@@ -30,6 +30,7 @@ from vidrestore.lab.training_events import (
     Began,
     Event,
     Listener,
+    Noticed,
     Stepped,
     Validated,
 )
@@ -78,6 +79,11 @@ def recording(
                 _replace(plot, svg)
                 _replace(metrics, metrics_table(validations.curve))
             on_event(event)
+            # of a resumed run
+            last = log.steps[-1] if log.steps else 0
+            if isinstance(event, Began) and last < event.step:
+                gap = f"lacks steps {last + 1} to {event.step}: it was deleted or cut"
+                on_event(Noticed(f"{log.path}: {gap}, and goes on behind them"))
 
         yield emit
 

@@ -49,8 +49,8 @@ _TIFF_FORMS: dict[int, tuple[str, frozenset[int], dict[int, str]]] = {
     ),
     0x106: (
         "colours of kind",
-        frozenset({0, 1, 2, 3, 5}),
-        {6: "YCbCr", 8: "CIE Lab", 32803: "raw data"},
+        frozenset({0, 1, 2, 3}),
+        {5: "the colours of print, CMYK", 6: "YCbCr", 8: "CIE Lab", 32803: "raw data"},
     ),
     0x142: ("tiles of width", frozenset(), {}),
     0x152: (

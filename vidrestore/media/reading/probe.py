@@ -94,6 +94,7 @@ _MEASURED_PACKETS, _MEASURED_BYTES = 3000, 1 << 26
 # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
 _NOMINAL = 1.5
 _Sample = list[tuple[int | None, int]]  # time and size of packets
+ALPHA_KEY = "alpha_mode"  # of a stream with transparency beside its frames
 _STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of posters
 
 
@@ -635,7 +636,7 @@ def describe_video(
         *(name for frame in frames[1:] for name in read_side_data(frame, stream)),
     }
     if any(
-        key.lower() == "alpha_mode" and value == "1"
+        key.lower() == ALPHA_KEY and value == "1"
         for key, value in stream.metadata.items()
     ):
         names.add("ALPHA_LAYER")

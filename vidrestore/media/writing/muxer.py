@@ -28,7 +28,7 @@ from vidrestore.media.formats.encoding import (
 )
 from vidrestore.media.formats.log import log_level
 from vidrestore.media.formats.source import SUFFIXES
-from vidrestore.media.reading.probe import SourceInfo, is_attached
+from vidrestore.media.reading.probe import ALPHA_KEY, SourceInfo, is_attached
 from vidrestore.media.writing.finished import Tag, store_checksum, tag_metadata
 from vidrestore.media.writing.hdr import unwritten
 from vidrestore.media.writing.stream_copier import StreamCopier, stream_metadata
@@ -299,7 +299,12 @@ class Muxer:
                 metadata = stream_metadata(
                     original, self.choice.container, has_all_packets=False
                 )
-                self.stream.metadata.update(self._valid_metadata(metadata))
+                # transparency beside the frames is not encoded
+                self.stream.metadata.update(
+                    (key, text)
+                    for key, text in self._valid_metadata(metadata).items()
+                    if key.lower() != ALPHA_KEY
+                )
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()
@@ -486,6 +491,11 @@ def same_tick(
     tick: Fraction,
 ) -> MediaError:
     """Return the error for two frames on the same tick of the container."""
+    if tick == time_base:
+        return MediaError(
+            f"{output}, frame {frame}: its time {pts} x {time_base} s is not after the one of the frame "
+            "before it"
+        )
     return MediaError(
         f"{output}, frame {frame}: its time {pts} x {time_base} s is the tick of the frame before it; "
         f"{SUFFIXES[container]} counts {tick} s, use `output=NAME.mp4`, which keeps the source's own ticks"

@@ -43,7 +43,8 @@ from vidrestore.settings.options import EncoderOptions
 
 _SETTINGS = {
     "png": {"pred": "mixed"},
-    "mjpeg": {"qmin": "2", "qmax": "2"},  # from 2 to 31, lower is better
+    # from 2 to 31, lower is better; in two slices those of up to 16 pixels across are broken
+    "mjpeg": {"qmin": "2", "qmax": "2", "slices": "1"},
     "tiff": {"compression_algo": "deflate"},
 }
 # to another quality

@@ -102,17 +102,15 @@ class SegmentWriter:
         self._store_all(self._encoder.encode(frame, pts, duration))
 
     def _check_tick(self, pts: int) -> None:
-        if self._before is None or self.choice.container not in ("matroska", "webm"):
-            return  # MP4 and MOV take the source's ticks
-        # two frames on one tick could not be told apart in the container
-        base = self.source.video.time_base
-        frame = self.first + self.frames
-        if nearest_tick(pts * base / MILLISECOND) <= nearest_tick(
-            self._before * base / MILLISECOND
-        ):
-            raise same_tick(
-                self.source.path, frame, pts, base, self.choice.container, MILLISECOND
-            )
+        if self._before is None:
+            return
+        # two frames on one tick could not be told apart; MP4 and MOV take the source's ticks
+        container, base = self.choice.container, self.source.video.time_base
+        tick = MILLISECOND if container in ("matroska", "webm") else base
+        ticks, last = (nearest_tick(time * base / tick) for time in (pts, self._before))
+        if ticks <= last:
+            frame = self.first + self.frames
+            raise same_tick(self.source.path, frame, pts, base, container, tick)
 
     def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
         with write_errors(str(self.path)):
