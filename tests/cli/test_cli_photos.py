@@ -935,6 +935,16 @@ def test_a_picture_that_its_encoder_wrote_wrong_never_gets_its_name(
     assert not (tmp_path / "made.png").exists()
 
 
+@pytest.mark.usefixtures("encoded_again")
+def test_comments_of_a_jpeg_are_copied_to_a_jpeg(tmp_path):
+    comment = segment(0xFFFE, "Großmutter, 1964".encode())
+    photo = with_blocks(write_photo(tmp_path / "a.jpg"), comment)
+    for name, drop, count in (("b.jpg", (), 1), ("c.jpg", ("--drop", "exif"), 0)):
+        assert run(photo, "-o", tmp_path / name, *drop, "-q") == 0
+        assert (tmp_path / name).read_bytes().count(comment) == count
+    assert run(photo, "-o", tmp_path / "d.png", "--strict", "-q") == 0
+
+
 TITLES = [
     chunk(b"tEXt", b"Title\0Holidays"),
     chunk(b"iTXt", b"prompt\0\0\0\0\0" + "zwei Bäume".encode()),
