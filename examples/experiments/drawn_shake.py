@@ -55,6 +55,7 @@ RULES: dict[str, tuple[str, object]] = {
     "agreement": ("_is_even", lambda *_, **__: True),
     "searches": ("agreed", lambda results: min(results, key=lambda one: one.strays)),
     "windows": ("CUT_OFF", 1.0),
+    "steady paths": ("STEADY", 0.0),
 }
 
 

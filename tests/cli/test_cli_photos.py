@@ -795,6 +795,12 @@ def test_noise_that_was_measured_on_one_frame_is_doubted(frames, sigma, warned):
     )
 
 
+def test_a_photo_that_only_lost_to_its_coder_is_in_no_doubt():
+    scene = Scene(0, 1, (1.7, 1.2, 1.2), (0.0,) * 3, (2.4,) * 3)
+    assert scene.noise.endswith("chroma none; coding 2.4")
+    assert [*result_warnings(1, [scene], 0, ())] == []
+
+
 def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(tmp_path, capsys):
     photo = write_photo(tmp_path / "photo.jpg")
     command("inspect", photo)
@@ -933,6 +939,16 @@ def test_a_picture_that_its_encoder_wrote_wrong_never_gets_its_name(
     assert run(photo, "-o", tmp_path / "made.png") == 1
     assert "the picture that png wrote can't be read" in capsys.readouterr().err
     assert not (tmp_path / "made.png").exists()
+
+
+@pytest.mark.usefixtures("encoded_again")
+def test_comments_of_a_jpeg_are_copied_to_a_jpeg(tmp_path):
+    comment = segment(0xFFFE, "Großmutter, 1964".encode())
+    photo = with_blocks(write_photo(tmp_path / "a.jpg"), comment)
+    for name, drop, count in (("b.jpg", (), 1), ("c.jpg", ("--drop", "exif"), 0)):
+        assert run(photo, "-o", tmp_path / name, *drop, "-q") == 0
+        assert (tmp_path / name).read_bytes().count(comment) == count
+    assert run(photo, "-o", tmp_path / "d.png", "--strict", "-q") == 0
 
 
 TITLES = [

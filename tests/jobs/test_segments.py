@@ -487,7 +487,9 @@ def test_processes_that_share_a_video_drop_the_same_streams(tmp_path):
 def test_a_source_that_has_changed_is_another_job(tmp_path, source):
     stop_run(source, tmp_path / "out.mkv", 2)
     os.utime(source, (0, 0))
-    with pytest.raises(DifferentJobError, match="source.modified was"):
+    with pytest.raises(
+        DifferentJobError, match="the source was written or touched since"
+    ):
         restore(source, tmp_path / "out.mkv")
 
 

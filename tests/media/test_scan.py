@@ -384,6 +384,17 @@ def test_film_has_no_frame_for_each_field(tmp_path, options, error, message):
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
 
 
+@pytest.mark.parametrize("order", [None, "tt"], ids=["unmarked", "marked"])
+def test_whole_frames_have_no_frame_for_each_field(tmp_path, order):
+    path = write_frames(tmp_path / "in.mkv", moments(28), order=order)
+    message = "the video has whole frames, which have no fields of two moments; leave"
+    with pytest.raises(OptionError, match=message):
+        VideoReader(str(path), scan="auto", double_rate=True)
+    way_out = "tff" if order else "bff"
+    with VideoReader(str(path), scan=way_out, double_rate=True) as reader:
+        assert sum(1 for _ in reader.frames()) == 56
+
+
 def test_film_in_pixels_that_cannot_be_matched_is_deinterlaced_and_refused_if_forced(
     tmp_path,
 ):

@@ -8,6 +8,7 @@ from torch import Tensor
 from vidrestore.lab.degrade import imresize
 from vidrestore.models.alignment import (
     _block_difference,
+    _costs_beside,
     _least,
     _median,
     aligned,
@@ -79,9 +80,11 @@ def test_the_middle_frame_stays_and_its_neighbours_come_to_it():
     assert float(after) < 0.1 * float(before)
 
 
-def test_differences_are_means_over_blocks_whose_borders_are_repeated():
+@pytest.mark.parametrize("in_place", [True, False])
+def test_differences_are_means_over_blocks_whose_borders_are_repeated(in_place):
     pictures, reference = 0.1 * torch.rand(2, 3, 9, 14), 0.1 * torch.rand(2, 1, 9, 14)
-    result = _block_difference(pictures, reference, [2] * 4)
+    with torch.inference_mode(in_place):
+        result = _block_difference(pictures.split(1, 1), reference, [2] * 4)
     padded = F.pad((pictures - reference).abs(), [2] * 4, mode="replicate")
     torch.testing.assert_close(
         result, padded.unfold(2, 5, 1).unfold(3, 5, 1).mean((4, 5))
@@ -94,6 +97,8 @@ def test_motion_is_the_same_for_any_strips_of_rows(monkeypatch):
     # 7 rows at full size
     monkeypatch.setattr("vidrestore.models.alignment.CPU_STRIP", 9 * 80 * 7)
     assert torch.equal(dense_motion(here, there), whole)
+    with torch.inference_mode():  # differences are written in place
+        assert torch.equal(dense_motion(here, there), whole)
 
 
 def test_motion_is_smoothed_by_the_median_of_nine_pixels():
@@ -110,3 +115,11 @@ def test_of_equal_costs_the_first_is_the_least():
     expected = torch.tensor(cost.numpy().argmin(1))[:, None]
     assert torch.equal(index, expected.float())
     assert torch.equal(least, cost.gather(1, expected))
+
+
+def test_costs_beside_the_best_are_those_of_the_next_columns_and_rows():
+    cost, best = torch.rand(2, 9, 5, 7), torch.randint(3, 6, (2, 1, 5, 7))
+    steps = (-1, 1, -3, 3)
+    beside = _costs_beside(cost, best.float(), steps)
+    expected = torch.cat([cost.gather(1, best + step) for step in steps], 1)
+    assert torch.equal(beside, expected)

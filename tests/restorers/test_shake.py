@@ -480,6 +480,20 @@ def test_parts_of_a_photograph_have_kernels_of_their_own(restorer):
     assert wide > 7 and high > 7
 
 
+@pytest.mark.parametrize("length, is_taken", [(13, True), (45, False)])
+def test_a_kernel_is_refined_at_twice_the_size_unless_its_path_becomes_another(
+    monkeypatch, length, is_taken
+):
+    """A path of 7 pixels has 14 there; one of 45 is another, and the enlarged kernel stays."""
+    fine = torch.zeros(61, 61)
+    fine[30, 30 - length // 2 : 31 + length // 2] = 1 / length
+    monkeypatch.setattr(shake, "kernel_of", lambda *_: fine)
+    light = to_light(boxes(176, 240))
+    (kernel,) = shake.refined(light, line_of(7)[None, None], 2e3, enlarge=True)[0]
+    assert torch.equal(kernel, fine) is is_taken
+    assert length_of(kernel) == pytest.approx(14, abs=1.5)
+
+
 def test_large_pictures_are_restored_in_parts_without_seams(monkeypatch):
     picture, kernel = shaken(boxes(200, 260)), torch.zeros(1, 1, 15, 15)
     kernel[..., 7, 2:13] = 1 / 11

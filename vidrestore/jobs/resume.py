@@ -347,6 +347,13 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
+# differences whose values say nothing
+_IN_WORDS = {
+    "source.modified": "the source was written or touched since",
+    "source.places": "the source holds other bytes",
+}
+
+
 def _differences(
     before: Mapping[str, Any], now: Mapping[str, Any], inside: str = ""
 ) -> Iterator[str]:
@@ -355,7 +362,8 @@ def _differences(
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{name}.")
         elif old != new:
-            yield f"{name} was {json.dumps(old)}, now {json.dumps(new)}"
+            values = f"{name} was {json.dumps(old)}, now {json.dumps(new)}"
+            yield _IN_WORDS.get(name, values)
 
 
 def _short(name: str) -> str:

@@ -18,7 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.fast_maps import CPU_STRIP, Span, is_traced, spans
+from vidrestore.models.fast_maps import (
+    CPU_STRIP,
+    Span,
+    in_one_piece,
+    is_traced,
+    spans,
+)
 from vidrestore.models.matching import maps_of_means, median_of_nine
 from vidrestore.models.spynet import warp
 
@@ -44,11 +50,10 @@ def aligned(clips: Tensor) -> Tensor:
     frames = list(clips.unbind(1))
     middle = len(frames) // 2
     neighbours = frames[:middle] + frames[middle + 1 :]
-    references, pictures = (
-        torch.cat(part).float()
-        for part in ([frames[middle]] * len(neighbours), neighbours)
-    )
-    motion = dense_motion(luma_of(references), luma_of(pictures))
+    pictures = torch.cat(neighbours).float()
+    reference = luma_of(frames[middle].float())
+    references = reference.repeat(len(neighbours), 1, 1, 1)
+    motion = dense_motion(references, luma_of(pictures))
     warped = (
         warp(pictures, motion, border="border").to(clips.dtype).chunk(len(neighbours))
     )
@@ -208,7 +213,7 @@ def _best_shifts(
         for x in range(side)
     ]
     beyond = radius, radius, radius - start + first, radius + stop - last
-    cost = _block_difference(torch.cat(shifted, 1), reference[:, :, first:last], beyond)
+    cost = _block_difference(shifted, reference[:, :, first:last], beyond)
     line = torch.arange(
         -reach, reach + 1, dtype=cost.dtype, device=cost.device
     )  # a copy would wait for a GPU
@@ -216,10 +221,8 @@ def _best_shifts(
     cost = cost + RELUCTANCE * lengths[:, None, None]
     least, best = _least(cost)
     row = best.div(side, rounding_mode="floor")
-    down = row - reach + _subpixel_offset(cost, least, best, row, side, side)
-    column = best - side * row
-    right = column - reach + _subpixel_offset(cost, least, best, column, 1, side)
-    return torch.cat((right, down), 1)
+    places = torch.cat((best - side * row, row), 1)
+    return places - reach + _subpixel_offsets(cost, least, best, places, side)
 
 
 def _least(cost: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,37 +238,81 @@ def _least(cost: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _block_difference(
-    pictures: Tensor, reference: Tensor, beyond: Sequence[int]
+    pictures: Sequence[Tensor], reference: Tensor, beyond: Sequence[int]
 ) -> Tensor:
-    """Return the mean capped difference over blocks around pixels of (B, N, h, w). `beyond`: by how many
-    blocks reach over the left, right, upper and lower border, which is repeated there.
+    """Return the mean capped differences (B, N, h, w) of N pictures (B, 1, h, w) from a reference over blocks
+    around their pixels. `beyond`: by how many blocks reach over the left, right, upper and lower border,
+    which is repeated there.
     """
-    difference = (pictures - reference).abs_().clamp_(max=CAP)
-    padded, side = F.pad(difference, beyond, mode="replicate"), 2 * beyond[0] + 1
+    side = 2 * beyond[0] + 1
+    if reference.device.type == "cpu" and not in_one_piece():
+        padded = _padded_differences(pictures, reference, beyond)
+    else:  # in few launches
+        difference = (torch.cat([*pictures], 1) - reference).abs_().clamp_(max=CAP)
+        padded = F.pad(difference, beyond, mode="replicate")
     if is_traced():  # an exporter has no strides
         return F.avg_pool2d(padded, side, 1)
     means: Tensor = maps_of_means(padded.flatten(0, 1), side).unflatten(
-        0, difference.shape[:2]
+        0, padded.shape[:2]
     )
     return means
 
 
-def _subpixel_offset(
-    cost: Tensor, least: Tensor, best: Tensor, position: Tensor, step: int, side: int
+def _padded_differences(
+    pictures: Sequence[Tensor], reference: Tensor, beyond: Sequence[int]
 ) -> Tensor:
-    """Return the offset, at most half a pixel, from the best shift, with the cost `least`, to the minimum of
-    a parabola through that and the costs `step` indices before and after; 0 at the border of the search:
-    where `position`, its row or column, is 0 or side - 1.
+    """Return the capped differences of `_block_difference` with their border repeated, each picture's
+    written at its place.
     """
-    last = side**2 - 1
-    before, after = (
-        cost.gather(1, (best + sign * step).clamp(0, last).long()) for sign in (-1, 1)
-    )
-    offset = (
+    left, right, upper, lower = beyond
+    height, width = reference.shape[-2:]
+    size = upper + height + lower, left + width + right
+    padded = reference.new_empty(len(reference), len(pictures), *size)
+    rows = padded[..., upper : upper + height, :]
+    inner = rows[..., left : left + width]
+    for picture, place in zip(pictures, inner.split(1, 1), strict=True):
+        torch.sub(picture, reference, out=place).abs_().clamp_(max=CAP)
+    rows[..., :left] = inner[..., :1]
+    rows[..., left + width :] = inner[..., -1:]
+    padded[..., :upper, :] = rows[..., :1, :]
+    padded[..., upper + height :, :] = rows[..., -1:, :]
+    return padded
+
+
+def _subpixel_offsets(
+    cost: Tensor, least: Tensor, best: Tensor, places: Tensor, side: int
+) -> Tensor:
+    """Return the offsets (B, 2, h, w), x then y and at most half a pixel, from the best shift, with the cost
+    `least`, to the minimum of a parabola through that and the costs of the shifts beside it; 0 at the border
+    of the search: where `places`, its column and row, are 0 or side - 1.
+    """
+    # a column before and after, a row before and after
+    around = _costs_beside(cost, best, (-1, 1, -side, side))
+    before, after = around[:, ::2], around[:, 1::2]
+    offsets = (
         (before - after) / 2 / (before + after - 2 * least).clamp(min=1e-6)
     ).clamp(-0.5, 0.5)
     # `where` takes ten times as long on a CPU
-    return offset * ((position > 0) & (position < side - 1))
+    return offsets * ((places > 0) & (places < side - 1))
+
+
+def _costs_beside(cost: Tensor, best: Tensor, steps: Sequence[int]) -> Tensor:
+    """Return costs (B, M, h, w) of (B, N, h, w): those of the shifts M `steps` after the best, whose index
+    (B, 1, h, w) is a float; any costs where no shifts are.
+    """
+    batch, count = cost.shape[:2]
+    if cost.device.type != "cpu" or is_traced():
+        indices = torch.cat([best + step for step in steps], 1).clamp_(0, count - 1)
+        return cost.gather(1, indices.long())
+    # places in a list of all costs, which is read in half the time
+    pixels = cost.shape[2] * cost.shape[3]
+    lists = torch.arange(0, cost.numel(), count * pixels, dtype=torch.int32)
+    origins = lists[:, None] + torch.arange(pixels, dtype=torch.int32)
+    places = best.flatten(1).int().mul_(pixels).add_(origins)
+    beside = [places + step * pixels for step in steps]
+    indices = torch.stack(beside, 1).clamp_(0, cost.numel() - 1)
+    costs: Tensor = cost.flatten().index_select(0, indices.flatten())
+    return costs.view(batch, len(steps), *cost.shape[2:])
 
 
 def _median(flow: Tensor) -> Tensor:
@@ -312,7 +359,6 @@ def _median_of_three(first: Tensor, second: Tensor, third: Tensor) -> Tensor:
 
 def _fits_still(reference: Tensor, neighbour: Tensor, flow: Tensor) -> Tensor:
     """Return (B, 1, h, w): True where a picture fits about as well without motion."""
-    moved = _block_difference(
-        warp(neighbour, flow, border="border"), reference, [STILL_RADIUS] * 4
-    )
-    return _block_difference(neighbour, reference, [STILL_RADIUS] * 4) <= STILL * moved
+    pictures = (neighbour, warp(neighbour, flow, border="border"))
+    differences = _block_difference(pictures, reference, [STILL_RADIUS] * 4)
+    return differences[:, :1] <= STILL * differences[:, 1:]

@@ -472,7 +472,9 @@ class MBTaylorFormer(nn.Module):
             return without_haze(middle, scattering_from(maps, middle))
         if self.config.gain:
             # in float32: near 1 half precision has steps of 1/128
-            return middle + middle * maps[:, 3:].float() + maps[:, :3].float()
+            colours, gain = maps.float().split((3, 1), 1)
+            restored: Tensor = middle + middle * gain + colours
+            return restored
         return middle + maps
 
     def scattering(self, images: Tensor, tasks: Tensor | None = None) -> Scattering:
@@ -498,7 +500,8 @@ class MBTaylorFormer(nn.Module):
                 maps = pointwise(maps, self.reduce[level - 1])
             maps = self.decoder[level](maps, tasks)
         refined = F.conv2d(self.refinement(maps, tasks), self.head, padding=1)
-        return F.pixel_shuffle(refined, self.config.unshuffle), middle
+        # contiguous planes, as of the pictures that they are added to: half the time
+        return F.pixel_shuffle(refined.contiguous(), self.config.unshuffle), middle
 
     def _checked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return all frames as channels (B, 3 frames, H, W), and the middle ones (B, 3, H, W)."""
@@ -517,7 +520,7 @@ class MBTaylorFormer(nn.Module):
         if self.config.aligned:
             with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
                 images = aligned(images)
-        return torch.cat(images.unbind(1), 1), images[:, frames // 2]
+        return images.flatten(1, 2), images[:, frames // 2]
 
 
 def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:

@@ -86,6 +86,8 @@ LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
 # least correlations of kernels: of neighbouring frames to average, of searches that agree; of like halves
 ALIKE, EVEN = 0.85, 0.94
 EVEN_SPREAD = 1.12  # largest ratio of the spreads of like halves
+# least correlation of an enlarged kernel with what is estimated from it, from which the latter is taken
+STEADY = 0.9
 # pixels at a window's edge; share of the light there from which a kernel is cut off
 EDGE, CUT_OFF = 2, 0.03
 # How cameras store light: as video does, with much contrast, and as it is (scientific pictures). A kernel
@@ -465,11 +467,14 @@ def refined(
         part = busiest(light[:, slice(*down), slice(*across)], KERNEL_PIXELS)
         small = kernel if enlarge else scaled_kernel(kernel, 0.5, side // 4 * 2 + 1)
         result = kernel_of(luma_of(part), side, SPARSITIES[0], small)
-        if not enlarge and strays(part, result, strength) > max(
-            FEW_STRAYS, strays(part, kernel, strength)
-        ):
-            result = kernel
-        results.append(result)
+        if enlarge:
+            # detail of the larger picture sharpens the path of a kernel, but doesn't lead it elsewhere
+            coarse = scaled_kernel(kernel, 2.0, side)
+            is_worse = _shifted_likeness(coarse, result) < STEADY
+        else:
+            coarse, most = kernel, max(FEW_STRAYS, strays(part, kernel, strength))
+            is_worse = strays(part, result, strength) > most
+        results.append(coarse if is_worse else result)
     return torch.stack(results).view(rows, columns, side, side)
 
 

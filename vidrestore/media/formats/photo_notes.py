@@ -25,7 +25,8 @@ from vidrestore.media.formats.source import AVIF, HEIF, kind_by_content
 # names of side data
 EXIF, PROFILE, EDITORS, TEXTS = "EXIF", "ICC_PROFILE", "XMP", "PNG_TEXT"
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
-_APP0, _APP1, _APP2, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, (0xFFC0, 0xFFC1, 0xFFC2)
+_APP0, _APP1, _APP2, _COMMENT = 0xFFE0, 0xFFE1, 0xFFE2, 0xFFFE
+_SIZE_MARKERS = 0xFFC0, 0xFFC1, 0xFFC2
 # what XMP and IPTC begin with in any file
 _OF_EDITORS = (
     *(
@@ -88,6 +89,8 @@ class PhotoNotes:
     per_inch: tuple[float, ...] = ()  # pixels per inch across and down
     # the chunks of a PNG with texts, such as a title, but not those of editors
     texts: bytes = b""
+    # segments of a JPEG; most name a program, so that only a JPEG gets them, and their loss isn't said
+    comments: bytes = b""
 
     def fitting(
         self, encoder: str, pix_fmt: str, drop: Set[str] = frozenset()
@@ -97,8 +100,9 @@ class PhotoNotes:
         colours = b"GRAY" if pix_fmt.startswith(("gray", "ya")) else b"RGB "
         exif = b"" if "exif" in drop or encoder == "tiff" else upright(self.exif)
         texts = b"" if "exif" in drop or encoder != "png" else self.texts
+        comments = b"" if "exif" in drop or encoder != "mjpeg" else self.comments
         profile = self.profile if self.profile[16:20] == colours else b""
-        return PhotoNotes(exif, profile, self.per_inch, texts)
+        return PhotoNotes(exif, profile, self.per_inch, texts, comments)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -291,8 +295,8 @@ def _values(
 
 
 def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
-    """Return the EXIF, colour profile and density of a JPEG file."""
-    exif, per_inch = b"", tuple[float, ...]()
+    """Return the EXIF, colour profile, density and comments of a JPEG file."""
+    exif, comments, per_inch = b"", b"", tuple[float, ...]()
     # a profile may be cut into numbered blocks
     blocks, count = dict[int, bytes](), 0  # of the profile, by their numbers
     for marker, data in jpeg_segments(file):
@@ -307,11 +311,13 @@ def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
             exif = exif or data[6:]
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
             blocks[data[12]], count = data[14:], data[13]
+        elif marker == _COMMENT:
+            comments += _segment(marker, data)
     is_complete = sorted(blocks) == list(range(1, count + 1))
     profile = (
         b"".join(blocks[number] for number in sorted(blocks)) if is_complete else b""
     )
-    return PhotoNotes(exif, profile, per_inch)
+    return PhotoNotes(exif, profile, per_inch, comments=comments)
 
 
 def _tiff_notes(file: BinaryIO, order: str) -> PhotoNotes:
@@ -471,6 +477,7 @@ def _jpeg_with(picture: bytes, notes: PhotoNotes) -> bytes:
         added += _segment(
             _APP2, b"ICC_PROFILE\0" + bytes([number, len(offsets)]) + block
         )
+    added += notes.comments
     # behind JFIF's
     place = 2 + (4 + len(segments[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)
     start = picture[:place]

@@ -157,7 +157,8 @@ def chosen_scan(
     request: str, video: VideoInfo, frames_from: FramesFrom | None, *, fields: bool
 ) -> Scan:
     """Return the scan by the option `scan`; for "auto" and "film" frames are measured, if they can be read
-    twice. `fields` asks for a frame per field. Raises OptionError for film, whose fields show one moment.
+    twice. `fields` asks for a frame per field. Raises OptionError for film and whole frames, whose fields
+    show one moment.
     """
     # a scan that was asked for needs no look
     if request == "progressive":
@@ -165,22 +166,24 @@ def chosen_scan(
     if request in ("tff", "bff"):
         return Scan("fields", request, f"{_first(request)}, as asked")
     # else what the frames show, by marks where that isn't enough
-    scan = measured_scan(
-        video, measured_looks(video, frames_from) if frames_from else []
-    )
+    looks = measured_looks(video, frames_from) if frames_from else []
+    scan = measured_scan(video, looks)
     order = scan.order or video.marked_order
     if request == "film":
         return Scan("film", order or "tff", "as asked")
-    if fields and scan.kind == "film":
-        raise OptionError(
-            "`double_rate`: the video is film, whose frames have no fields of two moments; leave it out, or "
-            f"deinterlace all the same by `scan={order}`"
-        )
-    # film has one moment in both fields, so only other video gives a frame per field
+    # one moment in both fields gives no frame per field
     if fields:
-        return Scan(
-            "fields", order or "tff", f"{_first(order)}, {scan.why or 'a guess'}"
-        )
+        # few frames don't overrule the marks
+        is_whole = {look.kind for look in looks} == {"whole"} and scan.kind != "fields"
+        if is_whole or scan.kind == "film":
+            form = "has whole frames, which" if is_whole else "is film, whose frames"
+            raise OptionError(
+                f"`double_rate`: the video {form} have no fields of two moments; leave it out, or "
+                f"deinterlace all the same by `scan={order or 'tff'}`"
+            )
+        reason = scan.why or "a guess"
+        reason = reason if _first(order) in reason else f"{_first(order)}, {reason}"
+        return Scan("fields", order or "tff", reason)
     if scan.kind in ("film", "mixed") and video.pix_fmt not in MATCHED:
         why = scan.why and f"{scan.why}, but fields of {video.pix_fmt} can't be matched"
         return Scan("fields", scan.order, why)
