@@ -795,6 +795,12 @@ def test_noise_that_was_measured_on_one_frame_is_doubted(frames, sigma, warned):
     )
 
 
+def test_a_photo_that_only_lost_to_its_coder_is_in_no_doubt():
+    scene = Scene(0, 1, (1.7, 1.2, 1.2), (0.0,) * 3, (2.4,) * 3)
+    assert scene.noise.endswith("chroma none; coding 2.4")
+    assert [*result_warnings(1, [scene], 0, ())] == []
+
+
 def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(tmp_path, capsys):
     photo = write_photo(tmp_path / "photo.jpg")
     command("inspect", photo)

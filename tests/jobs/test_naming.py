@@ -215,6 +215,14 @@ def test_an_output_folder_that_is_a_file_is_refused(tree):
         Batch([str(tree)], f"{tree}/a.mp4", [Step("denoise")], recursive=True)
 
 
+def test_a_missing_second_file_is_a_forgotten_output_only_if_none_is_named(tmp_path):
+    video, missing = str(tmp_path / "a.mp4"), str(tmp_path / "b.mp4")
+    Path(video).touch()
+    with pytest.raises(OptionError, match="b.mp4: no such file; if it is to be"):
+        expanded([video, missing])
+    assert [*expanded([video, missing], has_output=True)] == [video, missing]
+
+
 def test_empty_names_are_refused():
     for sources in ([""], ["a.mp4", ""]):
         with pytest.raises(OptionError, match="an input has an empty name"):

@@ -80,7 +80,11 @@ class Batch:
         # a rate, or an output for all of them, says that pictures are frames
         frames = self.options.fps is not None or bool(Path(output or "").suffix)
         files = expand_sources(
-            inputs, recursive=recursive, photos=photos, frames=frames
+            inputs,
+            recursive=recursive,
+            photos=photos,
+            frames=frames,
+            has_output=output is not None,
         )
         self._sources = {source.name: source for source in files}
         self.sources = list(self._sources)

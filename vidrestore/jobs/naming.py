@@ -60,6 +60,7 @@ def expand_sources(
     recursive: bool = False,
     photos: bool = False,
     frames: bool = False,
+    has_output: bool = False,
 ) -> dict[Source, str]:
     """Return the files that `sources` name, each with its folder relative to the source. A source is a file,
     a folder (all videos in it) or a pattern such as "*.mp4".
@@ -69,7 +70,8 @@ def expand_sources(
     `recursive`, folders below are included, and ** in a pattern matches folders at any depth. Outputs of
     vidrestore (`own_outputs`), work folders and hidden files are skipped in folders and patterns. A named
     output is skipped if its source is named as well (`named_outputs`), since a pattern of the shell may match
-    both. Raises OptionError for an empty name, MediaError for a folder or pattern without a video.
+    both. Raises OptionError for an empty name, and, unless `has_output` says that the output is named, for a
+    second one without a file, which may be meant as that; MediaError for a folder or pattern without a video.
     """
     if not all(source.name for source in sources):
         raise OptionError(
@@ -90,6 +92,7 @@ def expand_sources(
         return {sources[0]: ""}
     if (
         len(sources) == 2
+        and not has_output
         and os.path.isfile(sources[0])
         and not os.path.exists(sources[1])
     ):

@@ -395,7 +395,8 @@ def result_warnings(
     measured = [scene for scene in scenes if scene.rms]
     if measured and not any(level for scene in measured for level in scene.sigma):
         yield "no noise was found, so nothing was removed; set its strength with `sigma`"
-    elif measured and frames == 1:
+    # where all that was removed is a coder's loss, texture isn't in doubt
+    elif frames == 1 and any(level for scene in measured for level in scene.measured):
         luma, *_ = sigma = measured[0].sigma
         yield (
             "its noise was measured on one frame, where fine texture looks the same, and removed as with "
