@@ -1,5 +1,6 @@
 """The denoising restorer: what it does to planes, which weights and devices it takes."""
 
+import threading
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
@@ -11,8 +12,10 @@ from vidrestore.errors import CheckpointError
 from vidrestore.models import nonlocal_bayes
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, config_of
+from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.models.noise_model import NoiseCurve
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains
+from vidrestore.pipeline.chain import at_once
 from vidrestore.restorers import denoise
 from vidrestore.restorers.denoise import PRESETS, ClipPositions, DenoiseRestorer
 from vidrestore.settings.options import RestoreOptions
@@ -462,6 +465,23 @@ def test_patches_follow_the_motion_in_planes_of_other_proportions_if_matching_is
     ]
     expected = torch.tensor([-8, -8] if follow else [0, 0])
     assert (moved == expected).all(1).float().mean() > 0.8
+
+
+def test_patches_in_planes_of_two_sizes_are_found_by_two_workers(monkeypatch):
+    together = threading.Barrier(2)
+
+    def meet(luma: torch.Tensor, grid: Grid) -> torch.Tensor:
+        together.wait(30)
+        return fixed_positions(len(luma), grid, luma.device)
+
+    monkeypatch.setattr(denoise, "matched_positions", meet)
+    planes = torch.rand(3, 32, 64), torch.rand(3, 16, 32), torch.rand(3, 16, 32)
+
+    def restored(_: None) -> tuple[torch.Tensor, ...]:
+        return restorer_by().restore(planes, (9.0,) * 3)
+
+    (outcome,) = at_once(restored, [None], 1, 2)
+    assert [plane.shape for plane in outcome] == [plane.shape for plane in planes]
 
 
 @pytest.mark.parametrize("grids", [2, 4])

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from threading import Lock
 from typing import Literal, NamedTuple, cast
 
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.cores import dealt
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.dust import Dust, FastDust, Transform
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
@@ -95,6 +96,8 @@ PHOTOGRAPHS = {  # and other single frames
     "default": Preset(16, (2, 2), samples=SAMPLES),
     "best": Preset(16, (2, 2), samples=(Sampling(48, 2), Sampling(80, 3))),
 }
+# of the time of a clip: finding its patches, and denoising its planes
+MATCHING_SHARES = (1, 11)
 
 
 class DenoiseRestorer:
@@ -165,15 +168,18 @@ class DenoiseRestorer:
         """
         precision = precision or self.precision
         planes = [_padded_to(plane.to(self.device), self.patch) for plane in clip]
+        coding = coding or ((),) * len(planes)
+        levels = list(zip(planes, sigma, coding, strict=True))
+        sizes = [plane.numel() for plane in planes]
         positions = ClipPositions(planes[0], self.patch, follow=self.match)
+        shares = MATCHING_SHARES if positions.follow else (0, 1)
+        stages = steps(("positions", "planes"), shares)
+        next(stages)
+        shapes = dict.fromkeys(plane.shape for plane, level, _ in levels if level)
+        positions.find([*shapes], self._preset(planes[0]).stride)
+        next(stages)
         restored: list[Tensor] = []
-        sizes, coding = (
-            [plane.numel() for plane in planes],
-            coding or ((),) * len(planes),
-        )
-        for plane, level, frames in steps(
-            list(zip(planes, sigma, coding, strict=True)), sizes
-        ):
+        for plane, level, frames in steps(levels, sizes):
             luma = restored[0] if restored else None
             if level:
                 plane = self._denoised(
@@ -374,6 +380,11 @@ class ClipPositions:
     def __init__(self, luma: Tensor, patch: int, *, follow: bool) -> None:
         self.luma, self.patch, self.follow = luma, patch, follow and len(luma) > 1
         self._corners: dict[Grid, Tensor] = {}
+
+    def find(self, shapes: Sequence[torch.Size], stride: int) -> None:
+        """Find the origins of groups in planes of different shapes, each in a worker that is idle."""
+        if self.follow:
+            list(dealt(partial(self.origins, stride=stride), shapes))
 
     def origins(self, shape: torch.Size, stride: int, grids: int = 1) -> Tensor:
         """Return (S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of
