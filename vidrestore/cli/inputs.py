@@ -136,13 +136,13 @@ def with_numbers(on_event: Listener, sources: Sequence[str]) -> Listener:
     """
     # by name, as events have it
     numbers = {source: number for number, source in enumerate(sources, 1)}
-    done = set[str]()
+    finished = set[str]()
 
     def emit(event: Event) -> None:
         if isinstance(event, Summary):
-            done.add(event.source)
+            finished.add(event.source)
         is_interruption = isinstance(event, Failed) and event.exit_code == INTERRUPTED
-        if is_interruption and event.source in done:
+        if is_interruption and event.source in finished:
             return
         number = numbers.get(event.source)
         on_event(

@@ -309,8 +309,8 @@ def _costs_beside(cost: Tensor, best: Tensor, steps: Sequence[int]) -> Tensor:
     lists = torch.arange(0, cost.numel(), count * pixels, dtype=torch.int32)
     origins = lists[:, None] + torch.arange(pixels, dtype=torch.int32)
     places = best.flatten(1).int().mul_(pixels).add_(origins)
-    beside = [places + step * pixels for step in steps]
-    indices = torch.stack(beside, 1).clamp_(0, cost.numel() - 1)
+    neighbours = [places + step * pixels for step in steps]
+    indices = torch.stack(neighbours, 1).clamp_(0, cost.numel() - 1)
     costs: Tensor = cost.flatten().index_select(0, indices.flatten())
     return costs.view(batch, len(steps), *cost.shape[2:])
 

@@ -211,9 +211,8 @@ class NoiseMeter:
         powers = flat_powers(blocks)
         sigma = _sigma_of_luma(first, powers, self._norms[0], is_drawn=is_drawn)
         weave = noise_like_share(powers)
-        if (
-            min(inner.shape) >= 2 * BLOCK_SIDE
-        ):  # thick threads are seen at half the size
+        # thick threads are seen at half the size
+        if min(inner.shape) >= 2 * BLOCK_SIDE:
             thick = noise_like_share(flat_powers(flat_blocks(halved(inner))))
             weave = min(weave, thick)
         relief, even = PHOTO_NOISE.skewness

@@ -37,7 +37,7 @@ LEAST_BLOCKS = 40  # fewer give more than 2 % error
 FLATTEST = 0.1  # share by whose strength at all frequencies white noise is doubted
 RING = 1.5  # width of a ring of frequencies of a block, whose directions are compared
 # value from which samples are white, and most of their share where skewness counts
-WHITE, MOST_WHITE = 254.5, 0.05
+WHITE_SAMPLE, MOST_WHITE = 254.5, 0.05
 # the share where coded noise is measured: codecs remove most from the very flattest
 CALM_SHARE = 0.15
 # median over root mean square, 1 for a Gaussian: below, coded noise; above, white noise; mixed between
@@ -173,7 +173,7 @@ def skewness_in_light(blocks: NDArray[np.float32]) -> float:
     stored (0-255). A sensor's noise and grain have about 0 or more; relief of paper casts shadows, so that it
     has less. 0 without blocks, or if many samples are white: noise that is cut off there is skewed, too.
     """
-    if not len(blocks) or (blocks >= WHITE).mean() > MOST_WHITE:
+    if not len(blocks) or (blocks >= WHITE_SAMPLE).mean() > MOST_WHITE:
         return 0.0
     light = np.square(blocks.reshape(len(blocks), -1), dtype=np.float64)
     light -= light.mean(axis=1, keepdims=True)
