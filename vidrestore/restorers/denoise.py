@@ -382,9 +382,9 @@ class ClipPositions:
         self._corners: dict[Grid, Tensor] = {}
 
     def find(self, shapes: Sequence[torch.Size], stride: int) -> None:
-        """Find the origins of groups in planes of different shapes, each in a worker that is idle."""
+        """Find the groups in planes of different shapes, each in a worker that is idle."""
         if self.follow:
-            list(dealt(partial(self.origins, stride=stride), shapes))
+            list(dealt(partial(self._corners_in, stride=stride), shapes))
 
     def origins(self, shape: torch.Size, stride: int, grids: int = 1) -> Tensor:
         """Return (S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of
@@ -394,15 +394,8 @@ class ClipPositions:
         once and used twice. With 4 it is also shifted either way. Shifted ones leave a border uncovered, so
         that fixed grids have their first row and column once more.
         """
-        frames, height, width = shape
-        grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
-        if grid not in self._corners and self.follow:
-            self._corners[grid] = matched_positions(_resized(self.luma, shape), grid)
-        corners = (
-            self._corners[grid]
-            if self.follow
-            else fixed_positions(frames, grid, self.luma.device)
-        )
+        height, width = shape[1:]
+        grid, corners = self._corners_in(shape, stride)
         # shifted by half a stride, but within the plane
         limit, half = (
             pair_like(corners, height - self.patch, width - self.patch),
@@ -424,6 +417,16 @@ class ClipPositions:
         return torch.cat(
             [origins_of(positions, height, width) for positions in shifted]
         )
+
+    def _corners_in(self, shape: torch.Size, stride: int) -> tuple[Grid, Tensor]:
+        """Return the grid of a plane of `shape` (T, H, W) and the corners (T, S, 2) of its groups."""
+        frames, height, width = shape
+        grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
+        if not self.follow:
+            return grid, fixed_positions(frames, grid, self.luma.device)
+        if grid not in self._corners:
+            self._corners[grid] = matched_positions(_resized(self.luma, shape), grid)
+        return grid, self._corners[grid]
 
 
 def _range_warning(
