@@ -36,12 +36,7 @@ from vidrestore.lab.degrade.blur import (
 )
 from vidrestore.lab.degrade.counters import Counters
 from vidrestore.lab.degrade.haze import random_depth
-from vidrestore.lab.degrade.segmentation import (
-    box_filtered,
-    lowest_rows,
-    random_regions,
-)
-from vidrestore.lab.degrade.weather import (
+from vidrestore.lab.degrade.particles import (
     Particles,
     canvas_size,
     capsule,
@@ -49,11 +44,16 @@ from vidrestore.lab.degrade.weather import (
     line_spectrum,
     moved,
     poisson,
-    rain,
     render,
     shape_spectrum,
     splat,
 )
+from vidrestore.lab.degrade.segmentation import (
+    box_filtered,
+    lowest_rows,
+    random_regions,
+)
+from vidrestore.lab.degrade.weather import rain
 
 
 def rng(*seed: int) -> np.random.Generator:

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.lab.degrade.counters import Counters
+from vidrestore.lab.degrade.particles import splat
 from vidrestore.lab.degrade.per_sample import Rows, changed, in_turn
 from vidrestore.lab.degrade.segmentation import COUNT, members, random_regions
-from vidrestore.lab.degrade.weather import splat
 from vidrestore.pixels.linear_light import from_light, to_light
 
 MOMENTS = 64  # samples of the path per exposure
