@@ -3,7 +3,7 @@
     python examples/experiments/suggested.py VIDEO... [--seed N]
 
 Prints a table in Markdown: the least, median and greatest value of each measurement. The limits in
-vidrestore/jobs/suggestion.py were chosen so on 24 training clips, 22 photos, and the real haze, snow and
+vidrestore/jobs/findings.py were chosen so on 24 training clips, 22 photos, and the real haze, snow and
 blur in `../shared/data/real`.
 """
 
@@ -16,13 +16,13 @@ from statistics import median
 import numpy as np
 import torch
 
-from vidrestore.jobs.suggestion import (
+from vidrestore.jobs.findings import (
     detail_level,
     edge_ratio,
     middle_of,
-    read_places,
     rgb_of,
 )
+from vidrestore.jobs.suggestion import read_places
 from vidrestore.lab.degrade import DEGRADATIONS
 from vidrestore.media.reading.reader import VideoReader
 from vidrestore.restorers.dehaze import DehazeRestorer

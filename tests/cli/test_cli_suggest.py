@@ -21,8 +21,9 @@ from scanned_videos import interlaced, moments, telecined, write_frames
 from typer.main import get_command
 
 from vidrestore.cli.app import app
-from vidrestore.jobs import suggestion
-from vidrestore.jobs.suggestion import command_line, edge_ratio
+from vidrestore.jobs import findings, suggestion
+from vidrestore.jobs.findings import edge_ratio
+from vidrestore.jobs.suggestion import command_line
 from vidrestore.media.formats.pixel_formats import layout_of
 from vidrestore.media.reading.pictures import png, read_rgb
 from vidrestore.pages import variant_sheet
@@ -48,27 +49,23 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     def named(task: str) -> SimpleNamespace:
         return SimpleNamespace(task=task, device=torch.device("cpu"))
 
+    monkeypatch.setattr(findings, "PictureRestorer", lambda task, options: named(task))
+    monkeypatch.setattr(findings, "dehazer", lambda options: named("dehaze"))
     monkeypatch.setattr(
-        suggestion, "PictureRestorer", lambda task, options: named(task)
+        findings, "_changed", lambda restorer, place, video: levels[restorer.task]
     )
-    monkeypatch.setattr(suggestion, "dehazer", lambda options: named("dehaze"))
-    monkeypatch.setattr(
-        suggestion, "_changed", lambda restorer, place, video: levels[restorer.task]
-    )
-    steady = suggestion.Finding(
-        "flicker", "no", "the light is steady", "deflicker", 0.0
-    )
-    monkeypatch.setattr(suggestion, "_flicker", lambda places, video: steady)
-    noise = suggestion._noise
+    steady = findings.Finding("flicker", "no", "the light is steady", "deflicker", 0.0)
+    monkeypatch.setattr(suggestion, "flicker_finding", lambda places, video: steady)
+    noise = suggestion.noise_finding
 
-    def set_noise(places: list, info: object) -> suggestion.Finding:
+    def set_noise(places: list, info: object) -> findings.Finding:
         found = noise(places, info)
         verdict = "yes" if levels["noise"] else "no"
-        return suggestion.Finding(
+        return findings.Finding(
             found.name, verdict, found.reason, "denoise", levels["noise"]
         )
 
-    monkeypatch.setattr(suggestion, "_noise", set_noise)
+    monkeypatch.setattr(suggestion, "noise_finding", set_noise)
     return levels
 
 

@@ -14,7 +14,7 @@ from taylor_networks import small
 from torch import Tensor, nn
 
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.jobs.suggestion import changed_detail
+from vidrestore.jobs.findings import changed_detail
 from vidrestore.models.alignment import luma_of
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.restorers.base import load_restorer

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import OptionError
 from vidrestore.files.atomic import check_output, write_whole
+from vidrestore.jobs.findings import Place
 from vidrestore.jobs.request import LoadedSteps, Step
 from vidrestore.jobs.steps import Steps
-from vidrestore.jobs.suggestion import Place, Suggestion, command_line
+from vidrestore.jobs.suggestion import Suggestion, command_line
 from vidrestore.media.formats.source import Source
 from vidrestore.media.reading.pictures import png
 from vidrestore.pages.page import data_uri

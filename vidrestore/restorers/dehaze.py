@@ -61,7 +61,7 @@ FLAT = 1e-5
 # Mean optical depths of a scene between which the share of its haze that is removed grows, and between which
 # the share of the second network grows, to MOST_THICK. Clear frames and photographs have up to 0.05, hazy
 # photographs 0.04 to 0.65. What `suggest` and the result call haze has limits of its own, in grey levels
-# (`jobs.suggestion`, `event_log`).
+# (`jobs.findings`, `event_log`).
 HAZE, THICK, MOST_THICK = (0.04, 0.2), (0.1, 0.3), 0.7
 # share of the dark channel prior in the logarithm of luma, of scenes that aren't THICK
 MOST_PRIOR = 0.7
